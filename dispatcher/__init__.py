@@ -1,0 +1,1 @@
+"""The dispatcher: stores runs, delivers them, grants claims and recovers them."""

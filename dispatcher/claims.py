@@ -1,0 +1,189 @@
+"""Claiming a run and keeping the claim alive (infra/docs/protocol.md, I1 to I6)."""
+
+from typing import Final
+
+import msgspec
+
+from dispatcher import errors, lifecycle
+from dispatcher.records import to_wire
+from dispatcher.secrets import ServerKeys
+from dispatcher.settings import Recovery
+from dispatcher.store import Session, Store, entries, records, runs
+from endpoint_sdk.wire import clock, limits
+from endpoint_sdk.wire.messages import (
+    ClaimRun,
+    Grant,
+    GrantedRun,
+    Held,
+    HeldClaim,
+    LossCode,
+    Lost,
+    Record,
+    Refresh,
+    Refreshed,
+)
+
+_ACTOR: Final = "executor"
+
+
+async def claim(
+    store: Store, keys: ServerKeys, settings: Recovery, run_id: str, request: ClaimRun, token: str
+) -> Grant:
+    """The run is running, one revision on, owned by `request.claim_id` alone; the grant holds all execution needs.
+
+    A repeat of the same claim is granted again only while the run is still at the transition that claim made.
+
+    Raises Unauthorized for a token of another run or revision, Conflict (`already_claimed`, `cancelled`,
+    `run_finished`, `not_claimable`, `stale_delivery`) or NotFound (`run_not_found`).
+    """
+    if not keys.check_claim_token(token, run_id, request.expected_revision):
+        raise errors.Unauthorized("unauthorized", "the claim token is not for this run at this revision")
+
+    def operation(session: Session) -> Grant:
+        run = _take(session, run_id, request)
+        now = session.now()
+        found, cursor = page_of_records(session, run_id, after=0)
+        return Grant(
+            run=_granted_run(run),
+            revision=run.revision,
+            claim_id=request.claim_id,
+            token=keys.write_token(run_id, run.revision, request.claim_id),
+            idle_timeout_ms=settings.claim_idle_timeout_ms,
+            claim_refresh_interval_ms=settings.claim_refresh_interval_ms,
+            server_time=clock.to_wire(now),
+            signal_seq=run.signal_seq,
+            records=found,
+            records_after=cursor,
+        )
+
+    return await store.transact(operation)
+
+
+def _take(session: Session, run_id: str, request: ClaimRun) -> runs.Row:
+    entry = entries.lock(session, run_id)
+    expected = request.expected_revision
+    if entry is not None and entry.status != "claimed" and entry.revision == expected:
+        return _grant_first(session, entry, request)
+    if (
+        entry is not None
+        and entry.revision == expected + 1
+        and entries.refresh(session, run_id, expected + 1, request.claim_id)
+    ):
+        run = runs.get(session, run_id)
+        assert run is not None
+        return run
+    raise _refusal(session, run_id, expected)
+
+
+def _grant_first(session: Session, entry: entries.Entry, request: ClaimRun) -> runs.Row:
+    executor = msgspec.json.encode(request.executor).decode()
+    claimed = entries.claim(session, entry.run_id, entry.revision, request.claim_id, request.push_number, executor)
+    run = claimed and runs.move(
+        session,
+        entry.run_id,
+        entry.revision,
+        "queued",
+        "running",
+        reason="claimed",
+        actor=_ACTOR,
+        request_id=request.claim_id,
+        details={"executor": msgspec.to_builtins(request.executor), "pushNumber": request.push_number},
+    )
+    if not run:
+        raise errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
+    return run
+
+
+def _refusal(session: Session, run_id: str, expected: int) -> errors.Refusal:
+    run = runs.get(session, run_id)
+    if run is None:
+        return errors.NotFound("run_not_found", "there is no such run")
+    if run.status == "cancelled":
+        return errors.Conflict("cancelled", "the run was cancelled")
+    if lifecycle.is_terminal(run.status):
+        return errors.Conflict("run_finished", "the run has ended")
+    if run.status == "running" and run.revision == expected + 1:
+        return errors.Conflict("already_claimed", "another claim holds the run")
+    if run.revision == expected:
+        return errors.Conflict("not_claimable", f"the run is {run.status}")
+    return errors.Conflict("stale_delivery", "the run has moved on since this delivery")
+
+
+async def refresh(store: Store, keys: ServerKeys, request: Refresh) -> Refreshed:
+    """Each claim named is held, and counts as alive from now, or lost with a code; one whose token is wrong is neither.
+
+    Only a claim found held by nobody, or by another, under its entry's lock is called lost (I3).
+    """
+    known = [
+        claim
+        for claim in request.claims
+        if keys.check_write_token(claim.token, claim.run_id, claim.expected_revision, claim.claim_id)
+    ]
+    known.sort(key=lambda claim: claim.run_id)
+
+    def operation(session: Session) -> Refreshed:
+        held: list[Held] = []
+        lost: list[Lost] = []
+        for claim in known:
+            if entries.refresh(session, claim.run_id, claim.expected_revision, claim.claim_id):
+                held.append(Held(claim.run_id, claim.expected_revision))
+            else:
+                lost.append(Lost(claim.run_id, claim.expected_revision, loss(session, claim)))
+        return Refreshed(held, lost)
+
+    return await store.transact(operation)
+
+
+def loss(session: Session, claim: HeldClaim) -> LossCode:
+    """Why a claim is not held; never where the run is now (I2)."""
+    run = runs.get(session, claim.run_id)
+    if run is None:
+        return "run_not_found"
+    return "cancelled" if run.status == "cancelled" else "revision_conflict"
+
+
+async def records_for_claim(
+    store: Store, keys: ServerKeys, run_id: str, token: str, after: int
+) -> tuple[list[Record], int | None]:
+    """The next page of a held claim's records, for grants that did not carry all of them.
+
+    Raises Unauthorized for a token that is not the current claim's, NotFound when there is no such run.
+    """
+
+    def operation(session: Session) -> tuple[list[Record], int | None]:
+        entry = entries.get(session, run_id)
+        if entry is None and runs.get(session, run_id) is None:
+            raise errors.NotFound("run_not_found", "there is no such run")
+        held = entry is not None and entry.claim_id is not None
+        if not held or not keys.check_write_token(token, run_id, entry.revision, entry.claim_id):  # type: ignore[union-attr, arg-type]
+            raise errors.Unauthorized("unauthorized", "the write token is not the current claim's")
+        return page_of_records(session, run_id, after=after)
+
+    return await store.transact(operation)
+
+
+def page_of_records(session: Session, run_id: str, *, after: int) -> tuple[list[Record], int | None]:
+    """Records beyond *after*, at most 1 000 or 4 MiB of them, and where the next page starts, None at the end."""
+    rows = records.page(session, run_id, after=after, limit=limits.GRANT_RECORDS + 1)
+    size = 0
+    for count, row in enumerate(rows):
+        size += len(row.value or b"") + len(row.error or b"") + 256
+        if count and (count == limits.GRANT_RECORDS or size > limits.GRANT_BYTES):
+            return [to_wire(row) for row in rows[:count]], rows[count - 1].seq
+    return [to_wire(row) for row in rows], None
+
+
+def _granted_run(run: runs.Row) -> GrantedRun:
+    return GrantedRun(
+        id=run.id,
+        namespace=run.namespace,
+        workflow=run.workflow,
+        version=run.version,
+        attempt=run.attempt,
+        input=msgspec.Raw(run.input),
+        created_at=clock.to_wire(run.created_at),
+        tags=msgspec.json.decode(run.tags, type=dict[str, str]),
+        parent_id=run.parent_id,
+        scheduled_for=None if run.scheduled_for is None else clock.to_wire(run.scheduled_for),
+        idempotency_key=run.idempotency_key,
+    )

@@ -1,0 +1,41 @@
+"""The tree of commands."""
+
+from typing import Annotated
+
+import typer
+
+from dispatcher.cli import config, endpoints, keys, runs, server
+
+application = typer.Typer(
+    name="pointsman",
+    help="Dispatcher for durable workflow runs.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+application.command("serve")(server.serve)
+application.command("migrate")(server.migrate)
+application.add_typer(config.commands, name="config")
+application.add_typer(runs.commands, name="run")
+application.add_typer(endpoints.commands, name="endpoint")
+application.add_typer(keys.commands, name="key")
+
+
+@application.command()
+def version() -> None:
+    """Print the version."""
+    from endpoint_sdk._version import __version__
+
+    typer.echo(f"pointsman {__version__}")
+
+
+@application.command()
+def demo(
+    runs: Annotated[int, typer.Option(help="Orders to place.", min=1, max=10_000)] = 200,
+    postgres: Annotated[bool, typer.Option("--postgres", help="PostgreSQL and two dispatchers.")] = False,
+) -> None:
+    """Show that a run outlives its executor; the last line is one JSON object with the figures."""
+    from dispatcher.cli import demo as stage
+
+    raise typer.Exit(stage.run(runs=runs, use_postgres=postgres))

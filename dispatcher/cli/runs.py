@@ -1,0 +1,229 @@
+"""`pointsman run …`"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from dispatcher.cli import output
+from dispatcher.cli.client import DEFAULT_URL, ApiKey, Client, Namespace, Url
+from dispatcher.cli.output import Format, Output
+
+commands = typer.Typer(help="Start runs, look at them, move them on.", no_args_is_help=True)
+
+RunId = Annotated[str, typer.Argument(metavar="ID", help="A run id (run_…).", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Kept in the run's history.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="May be repeated.")]
+
+
+@commands.command("start")
+def start(
+    workflow: Annotated[str, typer.Argument(show_default=False)],
+    payload: Annotated[
+        str, typer.Argument(metavar="[INPUT]", help="JSON, @file, or - for stdin.", show_default=False)
+    ] = "null",
+    *,
+    version: Annotated[str | None, typer.Option(help="Default: the one discovered last.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="One run per key.")] = None,
+    priority: Annotated[int, typer.Option(min=0, max=9)] = 5,
+    pool: Annotated[str, typer.Option()] = "default",
+    tag: Tags = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the result.", min=0)] = 0,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Submit a run."""
+    client = Client(url, api_key, namespace, o)
+    body = {
+        "workflow": workflow,
+        "version": version,
+        "input": _input(payload),
+        "idempotencyKey": idempotency_key,
+        "priority": priority,
+        "pool": pool,
+        "tags": _tags(tag),
+    }
+    text = client.call("POST", "/v1/runs", body)
+    if not wait:
+        output.show(text, o, lambda data: _summary([data["run"]]))
+        return
+    run_id = json.loads(text)["run"]["id"]
+    output.say(f"{run_id} submitted; waiting")
+    _wait(client, run_id, wait, o)
+
+
+@commands.command("list")
+def list_(
+    *,
+    status: Annotated[str | None, typer.Option()] = None,
+    workflow: Annotated[str | None, typer.Option()] = None,
+    version: Annotated[str | None, typer.Option()] = None,
+    idempotency_key: Annotated[str | None, typer.Option()] = None,
+    tag: Tags = None,
+    stuck_for_ms: Annotated[int | None, typer.Option(help="Unfinished and unmoved for so long.", min=0)] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
+    after: Annotated[str | None, typer.Option(help="The `next` of the page before.")] = None,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """List runs, the newest first."""
+    query: dict[str, Any] = {
+        "status": status,
+        "workflow": workflow,
+        "version": version,
+        "idempotencyKey": idempotency_key,
+        "stuckForMs": stuck_for_ms,
+        "limit": limit,
+        "after": after,
+    }
+    query.update({f"tag.{key}": value for key, value in _tags(tag).items()})
+    text = Client(url, api_key, namespace, o).call("GET", "/v1/runs", query=query)
+    output.show(text, o, _list)
+
+
+@commands.command("show")
+def show(
+    run_id: RunId,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Show a run and its history."""
+    client = Client(url, api_key, namespace, o)
+    text = client.call("GET", _path(run_id))
+
+    def table(data: Any) -> None:
+        output.facts(list(data["run"].items()))
+        history = json.loads(client.call("GET", f"{_path(run_id)}/transitions", query={"limit": 500}))
+        print()
+        columns = ("revision", "from", "to", "reason", "actor", "at")
+        output.rows(columns, ([item[name] for name in columns] for item in history["items"]))
+
+    output.show(text, o, table)
+
+
+@commands.command("why")
+def why(
+    run_id: RunId,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Say in one sentence why a run is not moving, and the command to type next."""
+    text = Client(url, api_key, namespace, o).call("GET", f"{_path(run_id)}/why")
+
+    def table(data: Any) -> None:
+        print(data["sentence"])
+        if data["next"]:
+            print(f"next: {data['next']}")
+
+    output.show(text, o, table)
+
+
+@commands.command("cancel")
+def cancel(
+    run_id: RunId,
+    reason: Reason = "",
+    now: Annotated[bool, typer.Option("--now", help="End it at once; its executor is fenced.")] = False,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Cancel a run."""
+    client = Client(url, api_key, namespace, o)
+    _operate(client, run_id, "cancel", {"reason": reason, "now": now}, o)
+
+
+@commands.command("release")
+def release(
+    run_id: RunId,
+    reason: Reason = "",
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Take a running run from its executor and deliver it again."""
+    _operate(Client(url, api_key, namespace, o), run_id, "release", {"reason": reason}, o)
+
+
+@commands.command("requeue")
+def requeue(
+    run_id: RunId,
+    version: Annotated[str | None, typer.Option(help="Continue on this version.")] = None,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Queue a stalled run again with fresh counters."""
+    _operate(Client(url, api_key, namespace, o), run_id, "requeue", {"version": version}, o)
+
+
+def _operate(client: Client, run_id: str, verb: str, body: dict[str, Any], shown: Format) -> None:
+    text = client.call("POST", f"{_path(run_id)}/{verb}", body)
+    output.show(text, shown, lambda data: _summary([data["run"]]))
+
+
+def _wait(client: Client, run_id: str, seconds: float, shown: Format) -> None:
+    import time
+
+    deadline = time.monotonic() + seconds
+    while True:
+        left_ms = max(0, round((deadline - time.monotonic()) * 1_000))
+        text = client.call("GET", f"{_path(run_id)}/result", query={"waitMs": min(left_ms, 20_000)}, wait=20)
+        status = json.loads(text)["status"]
+        ended = status in {"completed", "failed", "cancelled"}
+        if ended or left_ms == 0:
+            output.show(text, shown, lambda data: output.facts(list(data.items())))
+            if status != "completed":
+                raise typer.Exit(output.FAILED)
+            return
+
+
+def _list(data: Any) -> None:
+    _summary(data["items"])
+    if data["next"]:
+        output.say(f"more: --after {data['next']}")
+
+
+def _summary(items: list[dict[str, Any]]) -> None:
+    columns = ("id", "workflow", "version", "status", "reason", "revision", "attempt", "updatedAt")
+    output.rows(columns, ([item[name] for name in columns] for item in items))
+
+
+def _path(run_id: str) -> str:
+    return f"/v1/runs/{quote(run_id, safe='')}"
+
+
+def _input(text: str) -> Any:
+    try:
+        if text == "-":
+            text = sys.stdin.read()
+        elif text.startswith("@"):
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise typer.BadParameter(f"{text} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise typer.BadParameter(f"INPUT is not JSON: {error}; text needs quotes of its own") from None
+
+
+def _tags(given: list[str] | None) -> dict[str, str]:
+    tags = {}
+    for item in given or []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--tag {item}: write KEY=VALUE")
+        tags[key] = value
+    return tags

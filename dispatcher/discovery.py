@@ -1,0 +1,96 @@
+"""Asking endpoints what they serve: at registration, on demand, and again and again in the background."""
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+import msgspec
+
+from dispatcher import endpoints
+from dispatcher.endpoints import RelayTarget
+from dispatcher.registry import Registry
+from dispatcher.store import Session, Store
+from dispatcher.store import endpoints as endpoint_store
+from endpoint_sdk.transport.aio import AsyncTransport
+from endpoint_sdk.wire.operating import EndpointTested
+from publishers import discovery
+from publishers.discovery import ProbeResult
+
+_FIRST_RETRY: Final = 1.0
+_LONGEST_RETRY: Final = 60.0
+_REFRESH: Final = 60.0
+_AT_ONCE: Final = 16
+
+log = logging.getLogger(__name__)
+
+
+class Discovery:
+    """Probes endpoints with a signed request and stores what they answer.
+
+    An endpoint that never answered is asked again after 1 s, 2 s, 4 s … 60 s; one that did, every 60 s, so that a new
+    deployment's workflows are found.
+    """
+
+    name: Final = "discoverEndpoints"
+
+    def __init__(self, store: Store, registry: Registry, transport: AsyncTransport, url: str) -> None:
+        self._store = store
+        self._registry = registry
+        self._transport = transport
+        self._url = url
+        self._next: dict[str, tuple[float, float]] = {}
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def test(self, namespace: str, name: str) -> EndpointTested:
+        """What the endpoint answers within 5 s; a good answer makes it active, a bad one is kept as its reason.
+
+        Raises NotFound `endpoint_not_found`.
+        """
+        self._registry.invalidate()
+        found = [item for item in await self._registry.targets(namespace) if item.name == name]
+        if not found:
+            raise endpoints.not_found(name)
+        own = [item for item in found if item.namespace == namespace]
+        result = await self._probe((own or found)[0])
+        workflows = result.discovered.workflows if result.discovered else []
+        return EndpointTested(result.ok, result.code, result.message, result.status, result.ms, workflows)
+
+    async def once(self) -> dict[str, int]:
+        """Every endpoint whose time has come was probed; counts those that answered and those that did not."""
+        now = time.monotonic()
+        known = await self._registry.targets()
+        self._next = {item.endpoint_id: self._next.get(item.endpoint_id, (0.0, _FIRST_RETRY)) for item in known}
+        due = [item for item in known if self._next[item.endpoint_id][0] <= now]
+        results = await asyncio.gather(*(self._probe(item) for item in due))
+        answered = sum(result.ok for result in results)
+        return {"answered": answered, "unreached": len(results) - answered}
+
+    async def _probe(self, item: RelayTarget) -> ProbeResult:
+        async with self._gate:
+            result = await discovery.probe(item.target, self._transport, self._url, item.name)
+        await self._store.transact(lambda session: _keep(session, item, result))
+        self._schedule(item, result)
+        if result.ok:
+            self._registry.invalidate()
+        return result
+
+    def _schedule(self, item: RelayTarget, result: ProbeResult) -> None:
+        _, wait = self._next.get(item.endpoint_id, (0.0, _FIRST_RETRY))
+        if result.ok:
+            self._next[item.endpoint_id] = (time.monotonic() + _REFRESH, _FIRST_RETRY)
+            return
+        self._next[item.endpoint_id] = (time.monotonic() + wait, min(wait * 2, _LONGEST_RETRY))
+        log.warning(
+            "endpoint did not answer discovery",
+            extra={"endpoint": item.name, "code": result.code, "status": result.status},
+        )
+
+
+def _keep(session: Session, item: RelayTarget, result: ProbeResult) -> None:
+    if result.ok and result.discovered is not None:
+        found = result.discovered
+        workflows = msgspec.json.encode(found.workflows).decode()
+        endpoint_store.discovered(session, item.endpoint_id, found.sdk, found.build_id, workflows)
+    else:
+        endpoint_store.unreached(session, item.endpoint_id, result.code or "endpoint_unreachable")

@@ -1,0 +1,135 @@
+"""Every refusal of the dispatcher, with its machine code and HTTP status.
+
+    DispatcherError
+    ├── Refusal                                  answered to a caller as {"error": {...}}
+    │   ├── BadRequest            400            malformed, unknown_field, bad_parameter
+    │   ├── Unauthorized          401            unauthorized
+    │   ├── Forbidden             403            forbidden
+    │   ├── NotFound              404            run_not_found, endpoint_not_found, key_not_found, route_not_found
+    │   ├── MethodNotAllowed      405            method_not_allowed
+    │   ├── Conflict              409            already_claimed, cancelled, run_finished, not_claimable,
+    │   │                                        stale_delivery, revision_conflict, illegal_transition,
+    │   │                                        idempotency_conflict, endpoint_exists,
+    │   │                                        endpoint_owned_by_yaml
+    │   ├── TooLarge              413            body_too_large, payload_too_large
+    │   ├── Unprocessable         422            not_supported_yet, version_unknown, history_limit, record_conflict,
+    │   │                                        endpoint refusals (endpoint_unreachable, signature_mismatch, ...)
+    │   ├── TooMany               429            rate_limited
+    │   └── Unavailable           503            unavailable
+    └── StartUpError                             the process cannot start: configuration, secret key, schema
+
+Codes are stable, sentences are not. `CODES` names every code with its class; a test holds the two together.
+"""
+
+from typing import Any, ClassVar, Final
+
+
+class DispatcherError(Exception):
+    """Base of everything the dispatcher raises on purpose."""
+
+
+class Refusal(DispatcherError):
+    """A request is refused; nothing of it was stored."""
+
+    status: ClassVar[int]
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        details: dict[str, Any] | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.details = details
+        self.retry_after = retry_after
+
+
+class BadRequest(Refusal):
+    status = 400
+
+
+class Unauthorized(Refusal):
+    status = 401
+
+
+class Forbidden(Refusal):
+    status = 403
+
+
+class NotFound(Refusal):
+    status = 404
+
+
+class MethodNotAllowed(Refusal):
+    status = 405
+
+
+class Conflict(Refusal):
+    status = 409
+
+
+class TooLarge(Refusal):
+    status = 413
+
+
+class Unprocessable(Refusal):
+    status = 422
+
+
+class TooMany(Refusal):
+    status = 429
+
+
+class Unavailable(Refusal):
+    status = 503
+
+
+class StartUpError(DispatcherError):
+    """The dispatcher cannot start; the message says what to change. `code` is stable."""
+
+    def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+
+CODES: Final[dict[str, type[Refusal]]] = {
+    "malformed": BadRequest,
+    "unknown_field": BadRequest,
+    "bad_parameter": BadRequest,
+    "unauthorized": Unauthorized,
+    "forbidden": Forbidden,
+    "run_not_found": NotFound,
+    "endpoint_not_found": NotFound,
+    "key_not_found": NotFound,
+    "route_not_found": NotFound,
+    "method_not_allowed": MethodNotAllowed,
+    "already_claimed": Conflict,
+    "cancelled": Conflict,
+    "run_finished": Conflict,
+    "not_claimable": Conflict,
+    "stale_delivery": Conflict,
+    "revision_conflict": Conflict,
+    "illegal_transition": Conflict,
+    "idempotency_conflict": Conflict,
+    "endpoint_exists": Conflict,
+    "endpoint_owned_by_yaml": Conflict,
+    "body_too_large": TooLarge,
+    "payload_too_large": TooLarge,
+    "not_supported_yet": Unprocessable,
+    "version_unknown": Unprocessable,
+    "history_limit": Unprocessable,
+    "record_conflict": Unprocessable,
+    "tags_too_many": Unprocessable,
+    "endpoint_url_refused": Unprocessable,
+    "secret_invalid": Unprocessable,
+    "rate_limited": TooMany,
+    "unavailable": Unavailable,
+}

@@ -1,0 +1,1 @@
+"""Alembic migrations: expand first, contract a release later."""

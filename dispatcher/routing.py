@@ -1,0 +1,27 @@
+"""Which endpoints may get a queue's deliveries, in order of preference. Pure."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from dispatcher.endpoints import RelayTarget
+from dispatcher.queues import Queue
+from dispatcher.settings import Route
+
+
+def targets_for(queue: Queue, routes: Sequence[Route], targets: Sequence[RelayTarget]) -> list[RelayTarget]:
+    """The endpoints of *queue*: those its first matching route names, in that order, else all that serve it.
+
+    *targets* come in order of preference. A route's endpoint gets the queue whatever discovery says of it: only its own
+    answer can tell.
+    """
+    route = next((route for route in routes if _matches(route, queue)), None)
+    if route is None:
+        return [target for target in targets if target.serves(queue)]
+    by_name = {target.name: target for target in targets if target.within(queue.namespace)}
+    return [by_name[name] for name in route.publish if name in by_name]
+
+
+def _matches(route: Route, queue: Queue) -> bool:
+    return any(fnmatchcase(queue.workflow, glob) for glob in route.workflows) and any(
+        fnmatchcase(queue.pool, glob) for glob in route.pools
+    )

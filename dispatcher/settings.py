@@ -1,0 +1,225 @@
+"""The dispatcher's settings: frozen, checked, with the defaults written here.
+
+YAML keys are camelCase; every duration is an integer of milliseconds and says so in its name. How the layers (flag,
+environment, YAML, default) are read and what is said about a fault is `dispatcher.settings_load`.
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from dispatcher import endpoint_url, secrets
+from dispatcher.settings_yaml import FromText
+
+_LISTEN: Final = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):([0-9]{1,5})")
+_DAY: Final = 86_400_000
+
+
+class Section(BaseModel):
+    """A mapping of the configuration: unknown keys are faults, nothing is coerced, nothing changes afterwards."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, FromText) and value.isascii() and value.isdigit() and len(value) < 20:
+        return int(value)
+    return value
+
+
+def _truth(value: Any) -> Any:
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, FromText) else value
+
+
+def _listen(value: str) -> str:
+    match = _LISTEN.fullmatch(value)
+    if match is None or int(match[1]) > 65535:
+        raise PydanticCustomError("invalid_listen", "An address is written host:port, such as 127.0.0.1:8400.")
+    return value
+
+
+def _web_url(value: str) -> str:
+    if fault := endpoint_url.fault(value, allow_http=True):
+        raise PydanticCustomError("invalid_url", "{fault}", {"fault": fault})
+    return value.rstrip("/")
+
+
+def _endpoint_url(value: str) -> str:
+    if fault := endpoint_url.fault(value, allow_http=True):
+        raise PydanticCustomError("endpoint_url_refused", "{fault}", {"fault": fault})
+    return value
+
+
+def _database_url(value: str) -> str:
+    if not value.startswith(("sqlite:///", "postgresql://")) or value == "sqlite:///":
+        raise PydanticCustomError(
+            "invalid_database_url", "A database is sqlite:///path/to/file.db or postgresql://user@host/name."
+        )
+    return value
+
+
+def _signing_secret(value: SecretStr) -> SecretStr:
+    try:
+        secrets.signing_secret(value.get_secret_value())
+    except ValueError as error:
+        raise PydanticCustomError("secret_invalid", "{fault}", {"fault": str(error)}) from None
+    return value
+
+
+Duration = Annotated[int, BeforeValidator(_number), Field(ge=1, le=30 * _DAY)]
+Interval = Annotated[int, BeforeValidator(_number), Field(ge=10, le=3_600_000)]
+Truth = Annotated[bool, BeforeValidator(_truth)]
+Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+Secret = Annotated[SecretStr, AfterValidator(_signing_secret)]
+
+
+class Server(Section):
+    """Where the dispatcher listens, and the URL deliveries carry (`public_url`, else made from `listen`)."""
+
+    listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:8400"
+    public_url: Annotated[str, AfterValidator(_web_url)] | None = None
+    max_body_bytes: Annotated[int, BeforeValidator(_number), Field(ge=1_024, le=256 * 1024 * 1024)] = 8 * 1024 * 1024
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of `listen`; port 0 asks the system for a free one."""
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def url(self) -> str:
+        """The URL executors reach this dispatcher at, without a trailing slash."""
+        if self.public_url is not None:
+            return self.public_url
+        host, port = self.address
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
+        return f"http://{host}:{port}"
+
+
+class Database(Section):
+    url: Annotated[str, AfterValidator(_database_url), Field(repr=False)] = "sqlite:///pointsman.db"
+
+
+class Retention(Section):
+    runs_days: Annotated[int, BeforeValidator(_number), Field(ge=1, le=36_500)] = 30
+
+
+class Runs(Section):
+    cancel_grace_ms: Duration = 300_000
+    record_arguments: Truth = True
+    record_tracebacks: Truth = False
+
+
+class PushPublisher(Section):
+    """Signed HTTP pushes to one endpoint."""
+
+    type: Literal["push"] = "push"
+    url: Annotated[str, Field(max_length=2_000), AfterValidator(_endpoint_url)]
+    secret: Secret
+    platform: Literal["generic", "lambda-url", "api-gateway", "alb", "cloud-run", "web-function"] = "generic"
+    max_in_flight: Annotated[int, BeforeValidator(_number), Field(ge=1, le=10_000)] = 50
+    allow_http: Truth = False
+    allow_addresses: Texts = ()
+
+
+class SqsPublisher(Section):
+    type: Literal["sqs"] = "sqs"
+    queue_url: Annotated[str, Field(max_length=2_000), AfterValidator(_web_url)]
+    secret: Secret
+
+
+class RedisPublisher(Section):
+    type: Literal["redis"] = "redis"
+    url: Annotated[str, Field(min_length=1, max_length=2_000, repr=False)]
+    secret: Secret
+
+
+Publisher = Annotated[PushPublisher | SqsPublisher | RedisPublisher, Field(discriminator="type")]
+
+
+class Route(Section):
+    """Which publishers deliver runs whose workflow and pool match one of the patterns (`*` stands for anything)."""
+
+    workflows: Annotated[Texts, Field(min_length=1)] = ("*",)
+    pools: Annotated[Texts, Field(min_length=1)] = ("*",)
+    publish: Annotated[Texts, Field(min_length=1)]
+
+
+class Recovery(Section):
+    """Releasing claims that went silent."""
+
+    interval_ms: Interval = 10_000
+    claim_idle_timeout_ms: Annotated[int, BeforeValidator(_number), Field(ge=30, le=_DAY)] = 90_000
+    claim_refresh_interval_ms: Annotated[int, BeforeValidator(_number), Field(ge=10, le=_DAY)] = 30_000
+    max_releases_per_second: Annotated[int, BeforeValidator(_number), Field(ge=1, le=100_000)] = 100
+    max_silence_ms: Duration = _DAY
+
+
+class Publishing(Section):
+    """Leasing due outbox entries and handing them to publishers."""
+
+    interval_ms: Interval = 1_000
+    base_backoff_ms: Duration = 5_000
+    max_backoff_ms: Duration = 300_000
+    declined_backoff_ms: Duration = 30_000
+    claim_deadline_ms: Annotated[int, BeforeValidator(_number), Field(ge=10, le=3_600_000)] = 30_000
+
+
+class Stalling(Section):
+    """Giving up on runs that nobody can execute."""
+
+    interval_ms: Interval = 60_000
+    max_age_ms: Annotated[int, BeforeValidator(_number), Field(ge=1, le=366 * _DAY)] = _DAY
+    max_endings_without_progress: Annotated[int, BeforeValidator(_number), Field(ge=1, le=1_000_000)] = 10
+    max_kills_without_progress: Annotated[int, BeforeValidator(_number), Field(ge=1, le=1_000_000)] = 3
+
+
+class Daemons(Section):
+    recover_overdue_outbox_entries: Recovery = Recovery()
+    publish_pending_outbox_entries: Publishing = Publishing()
+    stall_undeliverable_runs: Stalling = Stalling()
+
+
+class Settings(Section):
+    """Everything `pointsman.yaml` and the environment can say. Keys come from the environment only."""
+
+    server: Server = Server()
+    database: Database = Database()
+    runs: Runs = Runs()
+    retention: Retention = Retention()
+    publishers: dict[Text, Publisher] = {}
+    routes: Annotated[
+        tuple[Route, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+    ] = ()
+    daemons: Daemons = Daemons()
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", exclude=True)
+    secret_key: SecretStr | None = Field(default=None, exclude=True)
+    admin_key: SecretStr | None = Field(default=None, exclude=True)
+
+    @property
+    def recovery(self) -> Recovery:
+        return self.daemons.recover_overdue_outbox_entries
+
+    @property
+    def publishing(self) -> Publishing:
+        return self.daemons.publish_pending_outbox_entries
+
+    @property
+    def stalling(self) -> Stalling:
+        return self.daemons.stall_undeliverable_runs
+
+    @property
+    def push_publishers(self) -> dict[str, PushPublisher]:
+        """The publishers of type push, in the order of the file."""
+        return {name: item for name, item in self.publishers.items() if isinstance(item, PushPublisher)}

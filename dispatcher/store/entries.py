@@ -1,0 +1,240 @@
+"""Outbox entries: the narrow rows that say which run is deliverable or claimed.
+
+An entry is locked before its run, always. The fence of an executor's write is the predicate of `lock_held`: run,
+revision, claim id and `claimed`, checked under the row's lock (infra/docs/protocol.md, I2).
+"""
+
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from dispatcher.store.schema import CLAIMED, PENDING, PUBLISHED, now
+from dispatcher.store.schema import outbox_entry as t
+from dispatcher.store.session import Session, Statement, columns_of
+
+
+class Entry(msgspec.Struct, frozen=True):
+    run_id: str
+    revision: int
+    queue: str
+    rank: int
+    status: str
+    next_publish_at: int
+    queued_at: int
+    attempt: int
+    push_number: int
+    publisher_index: int
+    publisher: str | None
+    failures: int
+    endings: int
+    kills: int
+    claim_id: str | None
+    claim_push_number: int | None
+    executor: str | None
+    claimed_at: int | None
+    refreshed_at: int | None
+    recorded_at: int | None
+
+
+COLUMNS: Final = columns_of(Entry, t)
+
+
+def _p(name: str, kind: type[sa.types.TypeEngine[Any]] = sa.Text) -> sa.BindParameter[Any]:
+    return sa.bindparam(name, type_=kind())
+
+
+_this: Final = t.c.run_id == _p("b_run_id")
+_held: Final = sa.and_(
+    _this, t.c.revision == _p("b_revision", sa.Integer), t.c.claim_id == _p("b_claim_id"), t.c.status == CLAIMED
+)
+_unclaimed: Final[dict[str, Any]] = {
+    "claim_id": None,
+    "claim_push_number": None,
+    "executor": None,
+    "claimed_at": None,
+    "refreshed_at": None,
+    "recorded_at": None,
+}
+
+_GET: Final = Statement(sa.select(*COLUMNS).where(_this))
+_LOCK: Final = Statement(sa.select(*COLUMNS).where(_this).with_for_update())
+_LOCK_HELD: Final = Statement(sa.select(*COLUMNS).where(_held).with_for_update())
+_INSERT: Final = Statement(
+    sa.insert(t).values(
+        run_id=_p("b_run_id"),
+        revision=_p("b_revision", sa.Integer),
+        queue=_p("b_queue"),
+        rank=_p("b_rank", sa.BigInteger),
+        status=PENDING,
+        next_publish_at=_p("b_next", sa.BigInteger),
+        queued_at=now,
+        attempt=_p("b_attempt", sa.Integer),
+    )
+)
+_CLAIM: Final = Statement(
+    sa.update(t)
+    .where(_this, t.c.revision == _p("b_revision", sa.Integer), t.c.status != CLAIMED)
+    .values(
+        status=CLAIMED,
+        revision=t.c.revision + 1,
+        claim_id=_p("b_claim_id"),
+        claim_push_number=_p("b_push_number", sa.Integer),
+        executor=_p("b_executor"),
+        claimed_at=now,
+        refreshed_at=now,
+        recorded_at=None,
+        failures=0,
+    )
+)
+_REFRESH: Final = Statement(sa.update(t).where(_held).values(refreshed_at=now))
+_PROGRESS: Final = Statement(sa.update(t).where(_held).values(refreshed_at=now, recorded_at=now, endings=0, kills=0))
+_RELEASE: Final = Statement(
+    sa.update(t)
+    .where(_held)
+    .values(
+        status=PENDING,
+        revision=t.c.revision + 1,
+        next_publish_at=_p("b_next", sa.BigInteger),
+        queued_at=now,
+        publisher=None,
+        publisher_index=t.c.publisher_index + 1,
+        endings=_p("b_endings", sa.Integer),
+        kills=_p("b_kills", sa.Integer),
+        **_unclaimed,
+    )
+)
+_UNPUBLISH: Final = Statement(
+    sa.update(t)
+    .where(
+        _this,
+        t.c.revision == _p("b_revision", sa.Integer),
+        t.c.push_number == _p("b_push_number", sa.Integer),
+        t.c.status == PUBLISHED,
+    )
+    .values(
+        status=PENDING,
+        next_publish_at=_p("b_next", sa.BigInteger),
+        publisher=None,
+        publisher_index=t.c.publisher_index + 1,
+        failures=_p("b_failures", sa.Integer),
+        endings=_p("b_endings", sa.Integer),
+    )
+)
+_now: Final = _p("b_now", sa.BigInteger)
+_STAMPS: Final = (t.c.claimed_at, t.c.refreshed_at, t.c.recorded_at)
+_CLAMP: Final = Statement(
+    sa.update(t)
+    .where(t.c.status == CLAIMED, sa.or_(*(stamp > _now for stamp in _STAMPS)))
+    .values({stamp: sa.case((stamp > _now, _now), else_=stamp) for stamp in _STAMPS})
+)
+_SET_BACK: Final = Statement(
+    sa.update(t)
+    .where(t.c.status != CLAIMED, sa.or_(t.c.next_publish_at > _now, t.c.queued_at > _now))
+    .values(
+        next_publish_at=sa.case(
+            (t.c.next_publish_at - _p("b_by", sa.BigInteger) > _now, t.c.next_publish_at - _p("b_by", sa.BigInteger)),
+            (t.c.next_publish_at > _now, _now),
+            else_=t.c.next_publish_at,
+        ),
+        queued_at=sa.case((t.c.queued_at > _now, _now), else_=t.c.queued_at),
+    )
+)
+_DELETE: Final = Statement(sa.delete(t).where(_this).returning(t.c.push_number))
+
+
+def get(session: Session, run_id: str) -> Entry | None:
+    """The entry of *run_id*, unlocked."""
+    row = session.one(_GET, b_run_id=run_id)
+    return Entry(*row) if row else None
+
+
+def lock(session: Session, run_id: str) -> Entry | None:
+    """The entry of *run_id*, locked until the transaction ends."""
+    row = session.one(_LOCK, b_run_id=run_id)
+    return Entry(*row) if row else None
+
+
+def lock_held(session: Session, run_id: str, revision: int, claim_id: str) -> Entry | None:
+    """The entry, locked, if exactly this claim holds it at exactly this revision: the fence of every executor write."""
+    row = session.one(_LOCK_HELD, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id)
+    return Entry(*row) if row else None
+
+
+def insert(session: Session, run_id: str, revision: int, queue: str, rank: int, due_at: int, attempt: int) -> None:
+    """A run that became queued has its one entry, deliverable from *due_at* on, with fresh counters."""
+    session.run(
+        _INSERT, b_run_id=run_id, b_revision=revision, b_queue=queue, b_rank=rank, b_next=due_at, b_attempt=attempt
+    )
+
+
+def claim(session: Session, run_id: str, revision: int, claim_id: str, push_number: int | None, executor: str) -> bool:
+    """Whether the unclaimed entry at *revision* became claimed, one revision on (I1)."""
+    return (
+        session.run(
+            _CLAIM,
+            b_run_id=run_id,
+            b_revision=revision,
+            b_claim_id=claim_id,
+            b_push_number=push_number,
+            b_executor=executor,
+        )
+        == 1
+    )
+
+
+def refresh(session: Session, run_id: str, revision: int, claim_id: str) -> bool:
+    """Whether the claim was held, and so counts as alive from now."""
+    return session.run(_REFRESH, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id) == 1
+
+
+def note_progress(session: Session, run_id: str, revision: int, claim_id: str) -> bool:
+    """As `refresh`; a new record was written, so endings and kills start again at 0."""
+    return session.run(_PROGRESS, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id) == 1
+
+
+def release(session: Session, entry: Entry, *, due_at: int, endings: int, kills: int) -> bool:
+    """Whether the claim *entry* was locked with ended, and the entry is pending, one revision on."""
+    return (
+        session.run(
+            _RELEASE,
+            b_run_id=entry.run_id,
+            b_revision=entry.revision,
+            b_claim_id=entry.claim_id,
+            b_next=due_at,
+            b_endings=endings,
+            b_kills=kills,
+        )
+        == 1
+    )
+
+
+def unpublish(session: Session, entry: Entry, *, due_at: int, failures: int, endings: int) -> bool:
+    """Whether the entry, still published under the same push number and unclaimed, is pending again."""
+    return (
+        session.run(
+            _UNPUBLISH,
+            b_run_id=entry.run_id,
+            b_revision=entry.revision,
+            b_push_number=entry.push_number,
+            b_next=due_at,
+            b_failures=failures,
+            b_endings=endings,
+        )
+        == 1
+    )
+
+
+def clamp(session: Session, now: int, by: int) -> None:
+    """No stamp is later than *now* by reason of a clock since stepped back by at least *by* milliseconds (I11).
+
+    A claim must not outlive the step, nor a delivery wait for it: what was due in a minute still is.
+    """
+    session.run(_CLAMP, b_now=now)
+    session.run(_SET_BACK, b_now=now, b_by=by)
+
+
+def delete(session: Session, run_id: str) -> int:
+    """The run is neither deliverable nor claimed any more; answers how often it was pushed since it was queued."""
+    row = session.one(_DELETE, b_run_id=run_id)
+    return int(row[0]) if row else 0

@@ -1,0 +1,153 @@
+"""Submitting: a run is born with its transition and its outbox entry, all or nothing.
+
+A repeat is harmless: the request id finds the run an earlier copy made, the idempotency key the run its caller named.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dispatcher import errors
+from dispatcher.queues import Queue
+from dispatcher.store import Session, Store, entries, runs, transitions
+from endpoint_sdk.wire import identity, limits
+from endpoint_sdk.wire.operating import SubmitRun
+
+PRIORITY_STEP_MS: Final = 10_000
+
+
+class Submission(NamedTuple):
+    """`created`: this request (or an earlier copy of it) made the run. `existed`: nothing new was stored."""
+
+    run: runs.Row
+    created: bool
+    existed: bool
+
+
+async def submit(
+    store: Store, namespace: str, request: SubmitRun, actor: str, default_version: str | None
+) -> Submission:
+    """The run is stored, queued and deliverable; its outbox entry is in the same transaction.
+
+    Raises Unprocessable (`not_supported_yet`, `version_unknown`, `tags_too_many`), TooLarge (`payload_too_large`) or
+    Conflict (`idempotency_conflict`: the same key with another input).
+    """
+    birth = _birth(namespace, request, default_version)
+    return await store.transact(lambda session: _insert(session, birth, actor, session.now()))
+
+
+async def submit_batch(
+    store: Store, namespace: str, requests: Sequence[tuple[SubmitRun, str | None]], actor: str
+) -> list[Submission | errors.Refusal]:
+    """One outcome per request, in order; each is stored or refused on its own, in one transaction for all."""
+    births: list[runs.Birth | errors.Refusal] = []
+    for request, default_version in requests:
+        try:
+            births.append(_birth(namespace, request, default_version))
+        except errors.Refusal as refusal:
+            births.append(refusal)
+
+    def operation(session: Session) -> list[Submission | errors.Refusal]:
+        now = session.now()
+        refused = {place: birth for place, birth in enumerate(births) if isinstance(birth, errors.Refusal)}
+        stored = {place: _try(session, birth, actor, now) for place, birth in _in_lock_order(births)}
+        return [stored.get(place) or refused[place] for place in range(len(births))]
+
+    return await store.transact(operation)
+
+
+def _in_lock_order(births: Sequence[runs.Birth | errors.Refusal]) -> list[tuple[int, runs.Birth]]:
+    """Two batches that share keys wait for one another's in one order, so that neither waits for ever."""
+    found = [(place, birth) for place, birth in enumerate(births) if not isinstance(birth, errors.Refusal)]
+    return sorted(found, key=lambda item: (item[1].workflow, item[1].idempotency_key or "", item[1].request_id or ""))
+
+
+def _birth(namespace: str, request: SubmitRun, default_version: str | None) -> runs.Birth:
+    if request.due_at is not None or request.delay_ms is not None:
+        raise errors.Unprocessable(
+            "not_supported_yet", "dueAt and delayMs are not supported yet", hint="submit when the run is due"
+        )
+    if len(request.tags) > limits.MAX_TAGS:
+        raise errors.Unprocessable("tags_too_many", f"a run has at most {limits.MAX_TAGS} tags")
+    payload = b"null" if isinstance(request.input, msgspec.UnsetType) else bytes(request.input)
+    if len(payload) > limits.MAX_PAYLOAD:
+        raise errors.TooLarge("payload_too_large", f"input has {len(payload)} bytes, at most {limits.MAX_PAYLOAD}")
+    version = request.version or default_version
+    if version is None:
+        raise errors.Unprocessable(
+            "version_unknown",
+            f"no endpoint has been discovered that serves {request.workflow!r}",
+            hint="name a version, or add the endpoint first",
+        )
+    return runs.Birth(
+        id=identity.new("run"),
+        namespace=namespace,
+        workflow=request.workflow,
+        version=version,
+        priority=request.priority,
+        pool=request.pool,
+        tags=msgspec.json.encode(request.tags, order="sorted").decode(),
+        idempotency_key=request.idempotency_key,
+        request_id=request.request_id,
+        input=payload,
+    )
+
+
+def _try(session: Session, birth: runs.Birth, actor: str, now: int) -> Submission | errors.Refusal:
+    try:
+        return _insert(session, birth, actor, now)
+    except errors.Refusal as refusal:
+        return refusal
+
+
+def _insert(session: Session, birth: runs.Birth, actor: str, now: int) -> Submission:
+    run = runs.insert(session, birth, now)
+    if run is None:
+        return _existing(session, birth)
+    transitions.append(session, run.id, 0, None, "queued", reason="submitted", actor=actor, request_id=birth.request_id)
+    queue_run(session, run, now)
+    return Submission(run, created=True, existed=False)
+
+
+def queue_run(session: Session, run: runs.Row, now: int) -> None:
+    """A run that just became queued from no entry has one, ranked by its due time and priority."""
+    queue = Queue(run.namespace, run.workflow, run.version, run.pool)
+    rank = now - run.priority * PRIORITY_STEP_MS
+    entries.insert(session, run.id, run.revision, queue.key(), rank, now, run.attempt)
+    session.announce("queued", run.id)
+
+
+def _existing(session: Session, birth: runs.Birth) -> Submission:
+    if birth.request_id is not None:
+        repeated = runs.by_request(session, birth.namespace, birth.request_id)
+        if repeated is not None:
+            _check_same(repeated, birth, "requestId")
+            return Submission(repeated, created=True, existed=True)
+    named = birth.idempotency_key and runs.by_idempotency_key(
+        session, birth.namespace, birth.workflow, birth.idempotency_key
+    )
+    if not named:
+        raise errors.Unavailable("unavailable", "the run of this key is being changed; try again", retry_after=1)
+    _check_same(named, birth, "idempotencyKey")
+    return Submission(named, created=False, existed=True)
+
+
+def _check_same(run: runs.Row, birth: runs.Birth, name: str) -> None:
+    if run.workflow == birth.workflow and _same(run.input, birth.input):
+        return
+    raise errors.Conflict(
+        "idempotency_conflict",
+        f"{name} already names a run with another input",
+        hint="use a new key for a new input",
+        details={"runId": run.id},
+    )
+
+
+def _same(stored: bytes, sent: bytes) -> bool:
+    return stored == sent or _canonical(stored) == _canonical(sent)
+
+
+def _canonical(payload: bytes) -> bytes:
+    # Compared as text: in Python, 1 equals true.
+    return msgspec.json.encode(msgspec.json.decode(payload), order="sorted")

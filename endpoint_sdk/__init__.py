@@ -1,0 +1,86 @@
+"""Durable workflows in Python: decorate tasks and workflows, serve them by an Endpoint, start them by a Client.
+
+Importing this package loads msgspec and the standard library only; what talks HTTP is loaded at its first use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from endpoint_sdk._version import __version__ as __version__
+from endpoint_sdk.context import TaskContext, task_context
+from endpoint_sdk.endpoint import Endpoint
+from endpoint_sdk.errors import (
+    ConfigurationError,
+    Conflict,
+    NonRetryableError,
+    OutcomeUnknown,
+    PayloadError,
+    PointsmanError,
+    RetryAfterError,
+    RunCancelled,
+    RunFailed,
+    TaskFailed,
+)
+from endpoint_sdk.retry import Retry
+from endpoint_sdk.run import Run, RunInfo
+from endpoint_sdk.sync_run import SyncRun, TaskFuture
+from endpoint_sdk.tasks import AsyncTask, Task, task
+from endpoint_sdk.workflow import Workflow, workflow
+
+if TYPE_CHECKING:
+    from endpoint_sdk.client import AsyncClient, Client
+    from endpoint_sdk.client_flows import RunState
+    from endpoint_sdk.handles import AsyncHandle, Handle
+
+__all__ = [
+    "AsyncClient",
+    "AsyncHandle",
+    "AsyncTask",
+    "Client",
+    "ConfigurationError",
+    "Conflict",
+    "Endpoint",
+    "Handle",
+    "NonRetryableError",
+    "OutcomeUnknown",
+    "PayloadError",
+    "PointsmanError",
+    "Retry",
+    "RetryAfterError",
+    "Run",
+    "RunCancelled",
+    "RunFailed",
+    "RunInfo",
+    "RunState",
+    "SyncRun",
+    "Task",
+    "TaskContext",
+    "TaskFailed",
+    "TaskFuture",
+    "Workflow",
+    "task",
+    "task_context",
+    "workflow",
+]
+
+_LATER: Final = {
+    "AsyncClient": "endpoint_sdk.client",
+    "AsyncHandle": "endpoint_sdk.handles",
+    "Client": "endpoint_sdk.client",
+    "Handle": "endpoint_sdk.handles",
+    "RunState": "endpoint_sdk.client_flows",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what talks HTTP at its first use."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, those not loaded yet included."""
+    return sorted({*globals(), *__all__})

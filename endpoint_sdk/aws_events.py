@@ -1,0 +1,116 @@
+"""Which Lambda events are HTTP requests, and how each kind wants its answer.
+
+Function URLs and HTTP APIs send payload 2.0, REST APIs (and HTTP APIs on request) payload 1.0, load balancers their
+own relative of 1.0. Header names come in any case, header maps may be null, bodies may be base64.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from endpoint_sdk.answers import HttpAnswer
+from endpoint_sdk.errors import ConfigurationError
+from endpoint_sdk.wire import signature
+
+_OUR_ID: Final = re.compile(r"(?:run_[0-9A-Z]{26}_[0-9]+|req_[0-9A-Z]{26})")
+_OUR_TYPES: Final = ("run.ready", "endpoint.discover")
+
+
+class _Typed(Struct):
+    type: str = ""
+
+
+_typed: Final = msgspec.json.Decoder(_Typed)
+
+
+class HttpEvent(Struct, frozen=True):
+    """An HTTP request as it arrived: *body* is the bytes the client sent."""
+
+    method: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    multi_value: bool = False
+
+    @property
+    def ours(self) -> bool:
+        """Whether a dispatcher sent this: it is signed as a webhook, and its id or its body's type is one of ours."""
+        found = {name: value for name, value in self.headers if name.startswith("webhook-")}
+        if signature.HEADER_SIGNATURE not in found:
+            return False
+        return bool(_OUR_ID.fullmatch(found.get(signature.HEADER_ID, ""))) or _type(self.body) in _OUR_TYPES
+
+
+def http_event(event: object) -> HttpEvent | None:
+    """The HTTP request in *event*, None if it is something else.
+
+    Raises ConfigurationError if something has parsed the body already: only the bytes as sent can be verified.
+    """
+    if not isinstance(event, Mapping) or not isinstance(event.get("requestContext"), Mapping):
+        return None
+    context = event["requestContext"]
+    http = context.get("http")
+    if event.get("version") == "2.0" and isinstance(http, Mapping):
+        return HttpEvent(str(http.get("method", "")), _headers(event), _body(event))
+    if isinstance(event.get("httpMethod"), str):
+        load_balancer = "elb" in context
+        multi_value = load_balancer and isinstance(event.get("multiValueHeaders"), Mapping)
+        return HttpEvent(event["httpMethod"], _headers(event), _body(event), multi_value)
+    return None
+
+
+def http_answer(event: HttpEvent, answer: HttpAnswer) -> dict[str, Any]:
+    """*answer* as the source of *event* expects it."""
+    headers: dict[str, Any] = (
+        {"multiValueHeaders": {name: [value] for name, value in answer.headers.items()}}
+        if event.multi_value
+        else {"headers": dict(answer.headers)}
+    )
+    return {"statusCode": answer.status, **headers, "body": answer.body.decode("ascii"), "isBase64Encoded": False}
+
+
+def source(event: object) -> str:
+    """What kind of event *event* is, for a message to whoever connected it."""
+    records = event.get("Records") if isinstance(event, Mapping) else None
+    if isinstance(records, list) and records and isinstance(records[0], Mapping):
+        return f"records of {records[0].get('eventSource') or records[0].get('EventSource') or 'an unknown source'}"
+    return "no HTTP request" if isinstance(event, Mapping) else f"a {type(event).__name__}"
+
+
+def _headers(event: Mapping[str, Any]) -> list[tuple[str, str]]:
+    multiple = event.get("multiValueHeaders")
+    if isinstance(multiple, Mapping) and multiple:
+        pairs = [(name, value) for name, values in multiple.items() for value in values or ()]
+    else:
+        single = event.get("headers")
+        pairs = list(single.items()) if isinstance(single, Mapping) else []
+    return [(name.lower(), value) for name, value in pairs if isinstance(name, str) and isinstance(value, str)]
+
+
+def _body(event: Mapping[str, Any]) -> bytes:
+    body = event.get("body")
+    if body is None:
+        return b""
+    if not isinstance(body, str):
+        raise ConfigurationError(
+            f"the event's body is a {type(body).__name__}, not text: something parsed it before this handler, "
+            "and a signature can only be verified over the bytes as sent"
+        )
+    if event.get("isBase64Encoded") is True:
+        try:
+            return base64.b64decode(body, validate=True)
+        except (binascii.Error, ValueError):
+            # Not what any gateway sends; what is left cannot verify, and is refused like all that cannot.
+            return b""
+    return body.encode("utf-8", "surrogatepass")
+
+
+def _type(body: bytes) -> str:
+    try:
+        return _typed.decode(body).type
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""

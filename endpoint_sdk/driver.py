@@ -1,0 +1,281 @@
+"""Takes one call from its first attempt to its outcome: bodies, records, and the waits between attempts.
+
+Order per attempt: a slot for a thread, the boundary, the started record of an at-most-once task, the fence, the body
+with nothing awaited in between, the ended record (infra/docs/protocol.md, I7 and I15). A result reaches the workflow
+only when its record is acknowledged.
+"""
+
+import asyncio
+import functools
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+import msgspec
+
+from endpoint_sdk import addresses, bodies, failures, monotonic
+from endpoint_sdk.bodies import Returned
+from endpoint_sdk.context import TaskContext
+from endpoint_sdk.errors import PayloadError, RecordRefused
+from endpoint_sdk.history import History
+from endpoint_sdk.port import Port
+from endpoint_sdk.server_clock import ServerClock
+from endpoint_sdk.task_call import Call, Outcome, Stage
+from endpoint_sdk.wire import clock, messages
+
+_log: Final = logging.getLogger(__name__)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+Body = Callable[[Call, TaskContext], Awaitable[Returned]]
+
+
+class Floor(Protocol):
+    """What the engine decides for a driver."""
+
+    def leaving(self) -> bool:
+        """Whether no further body may start."""
+
+    @property
+    def over(self) -> bool:
+        """Whether this execution has ended, so that nothing may be started or recorded."""
+
+    def moved(self) -> None:
+        """Hears that a call waits now."""
+
+    def hand_out(self, call: Call, outcome: Outcome) -> None:
+        """Takes the acknowledged outcome of *call*."""
+
+    def abandon(self, error: BaseException) -> None:
+        """Hears that a write's outcome will never be known, or that the claim is lost."""
+
+
+class _Gone(Exception):
+    """This call's outcome is not wanted any more."""
+
+
+class _Refused(Exception):
+    """The start of an at-most-once task was refused; *outcome* is what the workflow sees."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+
+class Driver:
+    """Drives every call of one run."""
+
+    def __init__(self, run_id: str, port: Port, floor: Floor, history: History, time: ServerClock) -> None:
+        self._run_id = run_id
+        self._port = port
+        self._floor = floor
+        self._history = history
+        self._now = time.now
+
+    async def drive(self, call: Call) -> None:
+        """Returns once the outcome of *call* was handed out or is not wanted; never raises."""
+        try:
+            outcome = await self._outcome(call)
+        except _Refused as refusal:
+            self._floor.hand_out(call, refusal.outcome)
+        except (_Gone, asyncio.CancelledError):
+            return
+        except BaseException as error:
+            self._floor.abandon(error)
+        else:
+            self._floor.hand_out(call, outcome)
+
+    async def _outcome(self, call: Call) -> Outcome:
+        if self._history.started(call.key):
+            record = self._ended(call, 1, self._now(), error=failures.unknown(call.key))
+            return self._failed(call, await self._write(call, record))
+        attempt, due = self._history.next_attempt(call.key)
+        first = self._history.first_start(call.key)
+        while True:
+            if due is not None:
+                await self._wait(call, due)
+            returned, started = await self._body(call, attempt)
+            first = started if first is None else first
+            outcome = await self._conclude(call, attempt, returned, started, first)
+            if isinstance(outcome, Outcome):
+                return outcome
+            attempt, due = attempt + 1, outcome
+
+    # --- one attempt -------------------------------------------------------------------------------------------------
+    async def _body(self, call: Call, attempt: int) -> tuple[Returned, int]:
+        if call.definition.is_async:
+            return await self._start(call, attempt, _in_loop)
+        pool = bodies.threads()
+        if pool.slots.locked():
+            self._enter(call, "held")
+        async with pool.slots:
+            return await self._start(call, attempt, functools.partial(_in_thread, pool))
+
+    async def _start(self, call: Call, attempt: int, body: Body) -> tuple[Returned, int]:
+        """What *body* gave back and when it started; waits here for good when the run is leaving this executor."""
+        self._wanted(call)
+        if self._floor.leaving():
+            self._enter(call, "held")
+            await asyncio.get_running_loop().create_future()
+        call.stage = "busy"
+        if call.definition.at_most_once:
+            await self._write_started(call, attempt)
+        await self._port.fence()
+        self._wanted(call)
+        started = self._now()
+        returned = await body(call, self._context(call, attempt))
+        call.stage = "busy"
+        if isinstance(returned.error, asyncio.CancelledError):
+            # The body's own, or the host's, which cancels every task of the loop: then the engine hears of it now.
+            await asyncio.sleep(0)
+        self._wanted(call)
+        return returned, started
+
+    def _context(self, call: Call, attempt: int) -> TaskContext:
+        key, timeout = call.key, call.definition.timeout
+        deadline = None if timeout is None else monotonic.now() + timeout.total_seconds()
+
+        def left() -> timedelta | None:
+            host = self._port.remaining()
+            if deadline is None:
+                return host
+            own = timedelta(seconds=max(deadline - monotonic.now(), 0))
+            return own if host is None else min(own, host)
+
+        def cancelled() -> bool:
+            late = deadline is not None and monotonic.now() >= deadline
+            return late or call.dropped or self._floor.over
+
+        task_id = f"{key.address.name}:{key.address.args_hash}:{key.ordinal}"
+        dedupe = addresses.idempotency_key(self._run_id, key)
+        return TaskContext(self._run_id, task_id, attempt, dedupe, left, cancelled)
+
+    # --- what an attempt leaves --------------------------------------------------------------------------------------
+    async def _conclude(self, call: Call, attempt: int, returned: Returned, started: int, first: int) -> Outcome | int:
+        """The outcome this attempt decides, or when the next one is due."""
+        if returned.error is not None:
+            return await self._concede(call, attempt, returned.error, started, first)
+        try:
+            return await self._complete(call, attempt, returned.value, started)
+        except PayloadError as error:
+            record = self._ended(call, attempt, started, error=failures.describe(error))
+            return self._failed(call, await self._write(call, record), error)
+
+    async def _complete(self, call: Call, attempt: int, value: object, started: int) -> Outcome:
+        what, codec = f"result of {call.definition.place}", call.definition.result
+        data = codec.encode(value, what)
+        seen = codec.decode(data, what)
+        record = await self._write(call, self._ended(call, attempt, started, value=msgspec.Raw(data)))
+        return self._failed(call, record) if record.error is not None else Outcome(seen, None, finished_ms(record))
+
+    async def _concede(self, call: Call, attempt: int, error: BaseException, started: int, first: int) -> Outcome | int:
+        now = self._now()
+        wait = call.definition.retry.delay(
+            attempt,
+            error,
+            elapsed=max(now - first, 0) * _MILLISECOND,
+            now=_EPOCH + now * _MILLISECOND,
+            random=random.random,
+        )
+        due = None if wait is None else now - (-wait // _MILLISECOND)
+        described = failures.describe(error, retryable=due is not None)
+        record = await self._write(call, self._ended(call, attempt, started, error=described, due=due))
+        if due is None or record.next_attempt_at is None:
+            return self._failed(call, record, error)
+        return due
+
+    def _failed(self, call: Call, record: messages.RecordIn, cause: BaseException | None = None) -> Outcome:
+        assert record.error is not None
+        error = failures.raised(call.key, record.attempt, record.error, self._run_id)
+        error.__cause__ = cause
+        return Outcome(None, error, finished_ms(record))
+
+    def _ended(
+        self,
+        call: Call,
+        attempt: int,
+        started: int,
+        *,
+        value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET,
+        error: messages.ErrorObject | None = None,
+        due: int | None = None,
+    ) -> messages.RecordIn:
+        return messages.RecordIn(
+            *call.key.address,
+            ordinal=call.key.ordinal,
+            phase="ended",
+            state="completed" if error is None else "failed",
+            attempt=attempt,
+            value=value,
+            error=error,
+            preview=call.preview,
+            started_at=clock.to_wire(started),
+            finished_at=clock.to_wire(self._now()),
+            next_attempt_at=None if due is None else clock.to_wire(due),
+        )
+
+    # --- records and waits -------------------------------------------------------------------------------------------
+    async def _write(self, call: Call, record: messages.RecordIn) -> messages.RecordIn:
+        """What stands recorded now: *record*, or the failure a definite refusal makes of it."""
+        self._wanted(call)
+        try:
+            await self._port.write(record)
+        except RecordRefused as refusal:
+            return await self._write_refusal(record, refusal)
+        return record
+
+    async def _write_refusal(self, record: messages.RecordIn, refusal: RecordRefused) -> messages.RecordIn:
+        failed = msgspec.structs.replace(
+            record,
+            phase="ended",
+            state="failed",
+            value=msgspec.UNSET,
+            error=failures.refused(refusal),
+            finished_at=clock.to_wire(self._now()),
+            next_attempt_at=None,
+        )
+        try:
+            await self._port.write(failed)
+        except RecordRefused as again:
+            _log.warning("the failure of task %s could not be recorded: %s", record.name, again.code)
+        return failed
+
+    async def _write_started(self, call: Call, attempt: int) -> None:
+        ended = self._ended(call, attempt, self._now())
+        record = msgspec.structs.replace(ended, phase="started", state="started", finished_at=None)
+        written = await self._write(call, record)
+        if written.phase == "ended":
+            raise _Refused(self._failed(call, written))
+
+    async def _wait(self, call: Call, due: int) -> None:
+        call.retry_at_ms = due
+        while (left := due - self._now()) > 0:
+            self._enter(call, "retry")
+            await asyncio.sleep(left / 1000)
+        self._wanted(call)
+
+    def _enter(self, call: Call, stage: Stage) -> None:
+        call.stage = stage
+        self._floor.moved()
+
+    def _wanted(self, call: Call) -> None:
+        if call.dropped or self._floor.over:
+            raise _Gone
+
+
+async def _in_loop(call: Call, context: TaskContext) -> Returned:
+    call.stage = "body"
+    body = functools.partial(call.definition.fn, *call.args, **call.kwargs)
+    return await bodies.in_loop(body, context, call.definition.timeout)
+
+
+async def _in_thread(pool: bodies.Threads, call: Call, context: TaskContext) -> Returned:
+    call.stage = "thread"
+    body = functools.partial(call.definition.fn, *call.args, **call.kwargs)
+    return await pool.run(body, context, call.definition.timeout)
+
+
+def finished_ms(record: messages.RecordIn | messages.Record) -> int:
+    """When *record* was completed, in epoch milliseconds; 0 where it does not say."""
+    return 0 if record.finished_at is None else clock.from_wire(record.finished_at)

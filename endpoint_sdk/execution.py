@@ -1,0 +1,329 @@
+"""One delivery, from its claim to its settled end.
+
+    claim -> all record pages -> engine, refreshed while it runs -> ending
+
+An Execution is the engine's port to the dispatcher. It keeps the rules a claim holder lives by
+(infra/docs/protocol.md): every write is fenced and repeated under its own request id until its outcome is known (I2,
+I6), a loss stops the run quietly (I3), no task body starts on a claim that may be stale (I15), and nothing is ended
+while a body runs.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from endpoint_sdk import calls, refresher, replay
+from endpoint_sdk.exchange import Abandoned, Exchange
+from endpoint_sdk.recorder import Recorder
+from endpoint_sdk.wire import identity, messages
+from endpoint_sdk.workflow import Registry
+
+_log: Final = logging.getLogger(__name__)
+
+_CLAIM_PATIENCE: Final = 10.0
+_FENCE: Final = 0.8
+_LEAST_MARGIN: Final = 2.0
+_MARGIN: Final = 0.05
+
+Remaining = Callable[[], timedelta | None]
+
+
+class Conclusion(Struct, frozen=True):
+    """How handling a delivery ended; `what` is for the log and the answer's body."""
+
+    result: Literal["settled", "retry"]
+    what: str
+
+
+class Context(Struct, frozen=True):
+    """What all executions of a process share."""
+
+    exchange: Exchange
+    refresher: refresher.Refresher
+    registry: Registry
+    executor: messages.ExecutorInfo
+    refresh_interval_ms: int
+
+
+class Execution:
+    """Handles *delivery* once; `remaining` is the host's time left, None where it has no limit."""
+
+    def __init__(self, context: Context, delivery: messages.Delivery, remaining: Remaining) -> None:
+        self._context = context
+        self._exchange = context.exchange
+        self._now = context.exchange.times.now
+        self._delivery = delivery
+        self.remaining = remaining
+        self._margin = margin(remaining())
+        self._reason: Literal["handoff", "drain", "pause"] = "handoff"
+        self._lost: str | None = None
+        self._ending = False
+        self._noted: str | None = None
+        self._signal_seq = 0
+        self._engine: replay.Engine | None = None
+        self._recorder = Recorder(self._send_records)
+        self._refreshing = asyncio.Lock()
+
+    # --- from claim to end -------------------------------------------------------------------------------------------
+    async def run(self) -> Conclusion:
+        """Claims, runs and ends; when it returns no task body runs and the claim is no longer refreshed."""
+        try:
+            outcome, sent_at = await self._claim()
+        except Abandoned:
+            return Conclusion("retry", "the claim got no answer")
+        if not isinstance(outcome, calls.Accepted):
+            return self._concluded("settled", f"claim refused: {outcome.code}")
+        self._grant = outcome.value
+        self._hold = self._held(sent_at)
+        self._context.refresher.hold(self._hold)
+        try:
+            return await self._execute()
+        except Abandoned:
+            return self._abandoned()
+        finally:
+            await self._recorder.stop()
+            self._context.refresher.drop(self._hold)
+
+    def drain(self) -> None:
+        """Stops at the next task boundary and releases the run with reason `drain`."""
+        if self._reason == "handoff":
+            self._reason = "drain"
+        self._leave()
+
+    async def _claim(self) -> tuple[calls.Accepted[messages.Grant] | calls.Refused | calls.Loss, float]:
+        context = self._context
+        call = calls.claim(self._delivery, identity.new("clm"), context.executor, context.refresh_interval_ms)
+        return await self._exchange.settle(call, _CLAIM_PATIENCE, self._time_left)
+
+    async def _execute(self) -> Conclusion:
+        grant = self._grant = await self._all_pages(self._grant)
+        workflow = self._context.registry.find(grant.run.workflow, grant.run.version)
+        if workflow is None:
+            return await self._end(messages.Release("unknown_version"))
+        self._signal_seq = grant.signal_seq
+        self._stop_asked(grant.stop)
+        self._engine = replay.Engine(workflow, grant, self)
+        if self._leaving_asked():
+            self._engine.leave()
+        timer = self._leave_in_time()
+        try:
+            ended = await self._engine.run()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return await self._conclude(ended)
+
+    async def _all_pages(self, grant: messages.Grant) -> messages.Grant:
+        records, after = list(grant.records), grant.records_after
+        cursor: int | str | None = after
+        while cursor is not None:
+            outcome, _ = await self._settle(calls.records(grant, cursor))
+            if not isinstance(outcome, calls.Accepted):
+                raise Abandoned
+            records += outcome.value.items
+            cursor = outcome.value.next
+        return grant if after is None else msgspec.structs.replace(grant, records=records, records_after=None)
+
+    async def _conclude(self, ended: replay.Ended) -> Conclusion:
+        match ended:
+            case replay.Completed(result):
+                return await self._end(messages.Complete(result))
+            case replay.Failed(error):
+                return await self._end(messages.Fail(error))
+            case replay.Suspended(delay):
+                return await self._end(messages.Release(self._reason, _whole_ms(delay)))
+            case replay.Diverged(details):
+                return await self._end(messages.Stall("divergence", details))
+            case replay.Lost():
+                return self._abandoned()
+
+    async def _end(self, ending: messages.Ending) -> Conclusion:
+        await self._recorder.idle()
+        if self._lost is not None:
+            raise Abandoned
+        # From here on only the answer to this write decides; a loss reported meanwhile may be its own effect.
+        self._ending = True
+        outcome = await self._write_ending(ending)
+        if isinstance(outcome, calls.Refused):
+            error = messages.ErrorObject(outcome.code, outcome.message, retryable=False)
+            outcome = await self._write_ending(messages.Fail(error))
+        if isinstance(outcome, calls.Refused):
+            return self._concluded("retry", f"ending refused: {outcome.code}")
+        if isinstance(outcome, calls.Loss):
+            return self._concluded("settled", f"claim lost: {outcome.code}")
+        return self._concluded("settled", type(ending).__name__.lower())
+
+    async def _write_ending(
+        self, ending: messages.Ending
+    ) -> calls.Accepted[messages.Progressed] | calls.Refused | calls.Loss:
+        call = self._progress(ending=ending)
+        outcome, _ = await self._exchange.settle(call, self._idle_timeout, self._time_left)
+        return outcome
+
+    def _abandoned(self) -> Conclusion:
+        if self._lost is not None:
+            return self._concluded("settled", f"claim lost: {self._lost}")
+        return self._concluded("retry", "a write got no answer")
+
+    def _concluded(self, result: Literal["settled", "retry"], what: str) -> Conclusion:
+        fence = {"run_id": self._delivery.run_id, "revision": self._delivery.revision}
+        _log.info("delivery handled: %s", what, extra=fence)
+        return Conclusion(result, what)
+
+    # --- the engine's port -------------------------------------------------------------------------------------------
+    async def write(self, record: messages.RecordIn) -> None:
+        """Returns once *record* is acknowledged; see Recorder.write."""
+        await self._recorder.write(record)
+
+    async def fence(self) -> None:
+        """Returns when a task body may start now: the last accepted call was sent less than 0.8 idle timeouts ago.
+
+        Refreshes first otherwise. Raises Abandoned when the claim is lost or no refresh is answered in time.
+        """
+        while not self._fresh():
+            async with self._refreshing:
+                if not self._fresh():
+                    await self._refresh()
+
+    def leaving(self) -> bool:
+        """Whether no further task may start here: the host's time is nearly up, or it drains, or a pause is asked."""
+        left = self.remaining()
+        return self._leaving_asked() or (left is not None and left.total_seconds() <= self._margin)
+
+    # --- writes ------------------------------------------------------------------------------------------------------
+    async def _send_records(self, encoded: Sequence[bytes]) -> calls.Refused | None:
+        note = self._note()
+        call = self._progress(encoded)
+        outcome, sent_at = await self._settle(call)
+        if isinstance(outcome, calls.Refused):
+            return outcome
+        self._hold.accepted(sent_at)
+        self._noted = note
+        self._signal_seq = outcome.value.signal_seq
+        self._stop_asked(outcome.value.stop)
+        return None
+
+    def _progress(
+        self, encoded: Sequence[bytes] = (), ending: messages.Ending | None = None
+    ) -> calls.Call[messages.Progressed]:
+        note = self._note()
+        return calls.progress(
+            self._grant,
+            identity.new("req"),
+            signal_seq=self._signal_seq,
+            encoded=encoded,
+            ending=ending,
+            note=note if note != self._noted else None,
+        )
+
+    def _note(self) -> str | None:
+        return None if self._engine is None else self._engine.note
+
+    async def _settle(self, call: calls.Call[Any]) -> tuple[calls.Accepted[Any] | calls.Refused, float]:
+        """The outcome of *call* unless it is a loss; that, and an outcome never known, raise Abandoned."""
+        outcome, sent_at = await self._exchange.settle(call, self._idle_timeout, self._going)
+        if isinstance(outcome, calls.Loss):
+            self._lose(outcome.code)
+            raise Abandoned
+        return outcome, sent_at
+
+    async def _refresh(self) -> None:
+        claim = self._hold.claim
+        call = calls.refresh([claim])
+        verdict = calls.Call(
+            call.method, call.path, call.headers, call.body, lambda status, body: _verdict(call, claim, status, body)
+        )
+        outcome, sent_at = await self._settle(verdict)
+        assert isinstance(outcome, calls.Accepted)
+        self._hold.accepted(sent_at)
+        self._stop_asked(outcome.value)
+
+    def _fresh(self) -> bool:
+        if self._lost is not None:
+            raise Abandoned
+        return self._now() - self._hold.sent_at < _FENCE * self._idle_timeout
+
+    @property
+    def _idle_timeout(self) -> float:
+        return self._grant.idle_timeout_ms / 1000
+
+    def _going(self) -> bool:
+        return self._lost is None and self._time_left()
+
+    def _time_left(self) -> bool:
+        left = self.remaining()
+        return left is None or left > timedelta(0)
+
+    # --- what the claim hears while it is held -----------------------------------------------------------------------
+    def _held(self, sent_at: float) -> refresher.Hold:
+        grant, loop = self._grant, asyncio.get_running_loop()
+
+        def into_the_loop(callback: Callable[[Any], None], argument: object) -> None:
+            try:
+                loop.call_soon_threadsafe(callback, argument)
+            except RuntimeError:
+                _log.debug("a verdict came after the loop was closed")
+
+        left = self.remaining()
+        return refresher.Hold(
+            self._exchange.url,
+            messages.HeldClaim(grant.run.id, grant.revision, grant.claim_id, grant.token),
+            refresher.interval(
+                grant, self._context.refresh_interval_ms, None if left is None else left.total_seconds()
+            ),
+            sent_at,
+            lambda code: into_the_loop(self._lose, code),
+            lambda stop: into_the_loop(self._stop_asked, stop),
+        )
+
+    def _lose(self, code: str) -> None:
+        if self._ending or self._lost is not None:
+            return
+        self._lost = code
+        if self._engine is not None:
+            self._engine.lose()
+
+    def _stop_asked(self, stop: messages.Stop | None) -> None:
+        if stop == "pause":
+            self._reason = "pause"
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._engine is not None:
+            self._engine.leave()
+
+    def _leaving_asked(self) -> bool:
+        return self._reason != "handoff"
+
+    def _leave_in_time(self) -> asyncio.TimerHandle | None:
+        left = self.remaining()
+        if left is None:
+            return None
+        return asyncio.get_running_loop().call_later(max(left.total_seconds() - self._margin, 0), self._leave)
+
+
+def margin(limit: timedelta | None) -> float:
+    """Seconds before the host's *limit* in which no task starts: 5 % of it, at least 2 s, at most half of it."""
+    if limit is None:
+        return 0.0
+    seconds = max(limit.total_seconds(), 0)
+    return min(max(_LEAST_MARGIN, seconds * _MARGIN), seconds / 2)
+
+
+def _whole_ms(delay: timedelta | None) -> int | None:
+    return None if delay is None else max(math.ceil(delay / timedelta(milliseconds=1)), 0)
+
+
+def _verdict(
+    call: calls.Call[messages.Refreshed], claim: messages.HeldClaim, status: int, body: bytes
+) -> calls.Outcome[messages.Stop | None]:
+    outcome = call.outcome(status, body)
+    if isinstance(outcome, calls.Accepted):
+        return calls.held(claim, outcome.value)
+    return calls.Unknown(f"status {status}")

@@ -1,0 +1,111 @@
+"""The executions of one process: their shared connections and refresher, how many may run, and how they drain."""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from typing import Final
+
+from endpoint_sdk import refresher
+from endpoint_sdk._version import __version__
+from endpoint_sdk.exchange import Exchange, Times
+from endpoint_sdk.execution import Conclusion, Context, Execution, Remaining
+from endpoint_sdk.transport import AsyncTransport, BlockingTransport
+from endpoint_sdk.wire import messages
+from endpoint_sdk.workflow import Registry
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Executor:
+    """Runs deliveries, at most *max_concurrent_runs* at a time; *url* replaces the dispatcher a delivery names."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        kind: str,
+        url: str | None,
+        refresh_interval_ms: int,
+        max_concurrent_runs: int,
+        times: Times | None = None,
+    ) -> None:
+        self._registry = registry
+        self._url = url
+        self._refresh_interval_ms = refresh_interval_ms
+        self._max_concurrent_runs = max_concurrent_runs
+        self._times = times or Times()
+        self._info = _info(kind)
+        self._transport = AsyncTransport()
+        self._refresher = refresher.Refresher(BlockingTransport, now=self._times.now, jitter=self._times.jitter)
+        self._running: dict[Execution, asyncio.Task[Conclusion]] = {}
+        self._draining = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether another delivery would be one too many: all places are taken, or the process drains."""
+        return self._draining or len(self._running) >= self._max_concurrent_runs
+
+    async def execute(self, delivery: messages.Delivery, remaining: Remaining) -> Conclusion:
+        """Handles *delivery* to its settled end.
+
+        Cancelling the caller, whose client may have gone, does not end the run: nobody else could finish it sooner.
+        """
+        execution = Execution(self._context(delivery), delivery, remaining)
+        task = asyncio.create_task(execution.run(), name=f"run {delivery.run_id}")
+        self._running[execution] = task
+        task.add_done_callback(lambda _: self._ended(execution, task))
+        return await asyncio.shield(task)
+
+    def drain(self) -> None:
+        """Takes no further delivery; every run stops at its next task boundary and is released. Can be repeated."""
+        if not self._draining:
+            _log.info("draining", extra={"runs": len(self._running)})
+        self._draining = True
+        for execution in self._running:
+            execution.drain()
+
+    def resume(self) -> None:
+        """Takes deliveries again after a drain."""
+        self._draining = False
+
+    async def drained(self) -> None:
+        """Returns once no run is left."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+
+    async def end(self) -> None:
+        """Drains, and closes everything once no run is left."""
+        self.drain()
+        await self.drained()
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the refresher and closes every connection; the executor can be used again."""
+        await asyncio.to_thread(self._refresher.close)
+        await self._transport.close()
+
+    def stop_refreshing(self) -> bool:
+        """Ends the refresher's thread within a second; says whether it ended."""
+        return self._refresher.close()
+
+    def _ended(self, execution: Execution, task: asyncio.Task[Conclusion]) -> None:
+        self._running.pop(execution, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Whoever asked may have gone; this is the one place that always hears it.
+            _log.error("a run ended in a fault of the SDK; its claim is left to recovery", exc_info=error)
+
+    def _context(self, delivery: messages.Delivery) -> Context:
+        return Context(
+            Exchange(self._transport, self._url or delivery.url, self._times),
+            self._refresher,
+            self._registry,
+            self._info,
+            self._refresh_interval_ms,
+        )
+
+
+def _info(kind: str) -> messages.ExecutorInfo:
+    host = socket.gethostname()[:100]
+    return messages.ExecutorInfo(f"{host}-{os.getpid()}-{secrets.token_hex(4)}", kind, host, f"python/{__version__}")

@@ -1,0 +1,159 @@
+"""What an `async def` workflow holds: its run."""
+
+import logging
+from collections.abc import Coroutine, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from endpoint_sdk.context import ContextLogger
+from endpoint_sdk.tasks import AnyTask
+from endpoint_sdk.wire import clock, messages
+
+if TYPE_CHECKING:
+    from endpoint_sdk.replay import Engine
+    from endpoint_sdk.task_call import Outcome
+
+P = ParamSpec("P")
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - the input of a workflow or task
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_NOTE: Final = 1_000
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """The run as it was claimed; times are aware, in UTC."""
+
+    id: str
+    workflow: str
+    version: str
+    revision: int
+    attempt: int
+    namespace: str
+    idempotency_key: str | None
+    parent_id: str | None
+    submitted_at: datetime
+    scheduled_for: datetime | None
+    tags: dict[str, str]
+
+
+def info_of(grant: messages.Grant) -> RunInfo:
+    """What *grant* says of its run."""
+    run = grant.run
+    return RunInfo(
+        run.id,
+        run.workflow,
+        run.version,
+        grant.revision,
+        run.attempt,
+        run.namespace,
+        run.idempotency_key,
+        run.parent_id,
+        _moment(clock.from_wire(run.created_at)),
+        None if run.scheduled_for is None else _moment(clock.from_wire(run.scheduled_for)),
+        dict(run.tags),
+    )
+
+
+def _moment(epoch_ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=epoch_ms)
+
+
+class _RunBase:
+    """What both kinds of run offer. None of it writes; all of it answers a replay as it answered the first run."""
+
+    def __init__(self, info: RunInfo, engine: "Engine") -> None:
+        self._info = info
+        self._engine = engine
+        self._moment_ms = clock_ms(info.scheduled_for or info.submitted_at)
+        self._logger = ContextLogger(
+            "run",
+            {"run_id": info.id, "workflow": info.workflow, "revision": info.revision},
+            muted=lambda: engine.replaying,
+        )
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._info.id
+
+    @property
+    def info(self) -> RunInfo:
+        """The run as it was claimed."""
+        return self._info
+
+    @property
+    def replaying(self) -> bool:
+        """Whether recorded outcomes are still being handed out."""
+        return self._engine.replaying
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Logs under `endpoint_sdk.run` with run_id, workflow and revision; silent while replaying."""
+        return self._logger
+
+    @cached_property
+    def random(self) -> Random:
+        """Seeded by the run's id: the same sequence on every replay."""
+        return Random(self.id)  # noqa: S311 - reproducible by design
+
+    @cached_property
+    def _uuids(self) -> Random:
+        return Random(f"{self.id}/uuid")  # noqa: S311 - reproducible by design
+
+    def now(self) -> datetime:
+        """The time, in UTC, at which the outcome this code saw last was completed; the submission's before the first.
+
+        It stands still between outcomes, never goes back, and says the same on replay.
+        """
+        return _moment(self._moment_ms)
+
+    def uuid(self) -> UUID:
+        """A random UUID (version 4), the same on every replay."""
+        return UUID(int=self._uuids.getrandbits(128), version=4)
+
+    def set_note(self, text: str, /) -> None:
+        """Shows *text* beside the run from the next write on; cut at 1 000 characters."""
+        self._engine.note = text.replace("\x00", "\ufffd")[:_LONGEST_NOTE]
+
+    @property
+    def suspending(self) -> bool:
+        """Whether the handler is being unwound and the run goes on elsewhere: true in a `finally` at a suspension."""
+        return self._engine.suspending
+
+    def _take(self, outcome: "Outcome") -> Any:
+        self._moment_ms = max(self._moment_ms, outcome.finished_ms)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
+
+
+class Run(_RunBase):
+    """The run of an `async def` workflow."""
+
+    async def task(self, fn: AnyTask[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The recorded result of *fn* with these arguments, once acknowledged by the dispatcher.
+
+        Raises TaskFailed when its attempts are used up, OutcomeUnknown for an at-most-once task started by an executor
+        that died, ConfigurationError when the arguments cannot be recorded or another function goes by its name.
+        """
+        outcome: Outcome = await self._engine.call(fn.definition, args, kwargs)
+        result: T = self._take(outcome)
+        return result
+
+    def map(self, fn: AnyTask[[I], T], items: Iterable[I], /, *, limit: int = 50) -> Coroutine[Any, Any, list[T]]:
+        """The results of *fn* for each item, in the order of *items*; at most *limit* run at once.
+
+        The first failure cancels the rest and is raised.
+        """
+        return self._engine.each(lambda item: self.task(fn, item), items, limit)
+
+
+def clock_ms(moment: datetime) -> int:
+    """*moment* in milliseconds since the epoch."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)

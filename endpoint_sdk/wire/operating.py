@@ -1,0 +1,203 @@
+"""What people and submitting programs send and see: submits, operator calls, the registry and keys.
+
+A request with a field we do not know is refused: there it is a mistake, not another version.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from endpoint_sdk.wire import limits
+from endpoint_sdk.wire.messages import (
+    ErrorObject,
+    ExecutorInfo,
+    Lenient,
+    Millis,
+    Name,
+    Platform,
+    Reason,
+    Scope,
+    ServedWorkflow,
+    Status,
+    Stop,
+    Strict,
+    Tag,
+)
+
+
+# --- submitting and operating ----------------------------------------------------------------------------------------
+class SubmitRun(Strict, frozen=True):
+    workflow: Name
+    version: Name | None = None
+    input: Raw | UnsetType = UNSET
+    idempotency_key: Name | None = None
+    due_at: str | None = None
+    delay_ms: Millis | None = None
+    priority: Annotated[int, Meta(ge=0, le=9)] = 5
+    pool: Name = "default"
+    tags: dict[Tag, Tag] = msgspec.field(default_factory=dict)
+    request_id: Name | None = None
+
+
+class SubmitBatch(Strict, frozen=True):
+    runs: Annotated[list[Raw], Meta(min_length=1, max_length=limits.MAX_BATCH)]
+
+
+class ClaimView(Lenient, frozen=True):
+    executor: ExecutorInfo
+    claimed_at: str
+    refreshed_at: str
+    stale_at: str
+
+
+class RunView(Lenient, frozen=True):
+    id: str
+    namespace: str
+    workflow: str
+    version: str
+    status: Status
+    reason: str | None
+    revision: int
+    attempt: int
+    priority: int
+    pool: str
+    tags: dict[str, str]
+    idempotency_key: str | None
+    note: str | None
+    parent_id: str | None
+    scheduled_for: str | None
+    created_at: str
+    queued_at: str | None
+    due_at: str | None
+    updated_at: str
+    finished_at: str | None
+    claim: ClaimView | None
+    stop: Stop | None
+    cancel_forced_at: str | None
+    deliveries: int
+    endings_without_progress: int
+    kills: int
+    input: Raw
+    result: Raw
+    error: ErrorObject | None
+
+
+class Submitted(Lenient, frozen=True):
+    run: RunView
+    created: bool
+
+
+class RunAnswer(Lenient, frozen=True):
+    run: RunView
+
+
+class TransitionView(Lenient, frozen=True):
+    revision: int
+    from_: Status | None = msgspec.field(name="from")
+    to: Status
+    reason: str | None
+    actor: str
+    at: str
+    details: dict[str, Any] | None
+
+
+class RunResult(Lenient, frozen=True):
+    status: Status
+    result: Raw | UnsetType = UNSET
+    error: ErrorObject | None = None
+
+
+class Why(Lenient, frozen=True):
+    sentence: str
+    facts: dict[str, Any]
+    next: str | None
+
+
+class CancelRun(Strict, frozen=True):
+    reason: Reason = ""
+    now: bool = False
+
+
+class Nothing(Strict, frozen=True):
+    """An operator call without arguments."""
+
+
+class ReleaseRun(Strict, frozen=True):
+    reason: Reason = ""
+
+
+class RequeueRun(Strict, frozen=True):
+    version: Name | None = None
+    discard_unconsumed: bool = False
+
+
+# --- registry and keys -----------------------------------------------------------------------------------------------
+class AddEndpoint(Strict, frozen=True):
+    name: Name
+    url: Annotated[str, Meta(min_length=1, max_length=2_000)]
+    platform: Platform = "generic"
+    secret: Annotated[str, Meta(max_length=200)] | None = None
+    max_in_flight: Annotated[int, Meta(ge=1, le=10_000)] = 50
+    allow_http: bool = False
+    allow_addresses: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=100)] = msgspec.field(
+        default_factory=list
+    )
+
+
+class KeyView(Lenient, frozen=True):
+    hint: str
+    created_at: str
+
+
+class EndpointView(Lenient, frozen=True):
+    id: str
+    name: str
+    url: str
+    platform: Platform
+    state: str
+    reason: str | None
+    max_in_flight: int
+    owner: Literal["api", "yaml"]
+    sdk: str | None
+    workflows: list[ServedWorkflow]
+    keys: list[KeyView]
+    created_at: str
+    discovered_at: str | None
+
+
+class EndpointAdded(Lenient, frozen=True):
+    endpoint: EndpointView
+    secret: str | None = None
+    test: "EndpointTested | None" = None
+
+
+class EndpointTested(Lenient, frozen=True):
+    ok: bool
+    code: str | None
+    message: str | None
+    status: int | None
+    ms: int
+    workflows: list[ServedWorkflow]
+
+
+class CreateKey(Strict, frozen=True):
+    name: Name
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=5)]
+    namespace: Name = "default"
+
+
+class ApiKeyView(Lenient, frozen=True):
+    id: str
+    name: str
+    scopes: list[Scope]
+    namespace: str
+    created_at: str
+    revoked_at: str | None
+
+
+class KeyCreated(Lenient, frozen=True):
+    id: str
+    key: str
+    scopes: list[Scope]
+    namespace: str

@@ -1,0 +1,1 @@
+"""Measures of this checkout with real processes; `infra/bench` runs them."""

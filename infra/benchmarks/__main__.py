@@ -1,0 +1,56 @@
+"""Command line of the benchmark: see `infra/bench`."""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from infra.benchmarks import jobs
+from infra.benchmarks.rig import rig
+
+_RUNS: Final = {"j3": 2_000, "start": 200}
+_WARM_UP: Final = {"j3": 200, "start": 20}
+
+
+def main() -> int:
+    arguments = _arguments()
+    runs = arguments.runs or _RUNS[arguments.job]
+    with (
+        tempfile.TemporaryDirectory(prefix="pointsman-") as folder,
+        rig(Path(folder), arguments.database) as standing,
+    ):
+        job = jobs.j3 if arguments.job == "j3" else jobs.start
+        figures = asyncio.run(job(standing, runs, _WARM_UP[arguments.job]))
+    line = {"job": arguments.job, "database": arguments.database, "route": arguments.route, **figures}
+    if not arguments.json:
+        _explain(line)
+    print(json.dumps(line), flush=True)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="infra/bench", description="Measures this checkout with real processes.")
+    parser.add_argument("job", choices=sorted(_RUNS), help="j3: throughput; start: latency at idle")
+    parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
+    parser.add_argument("--route", choices=("push",), default="push")
+    parser.add_argument("--runs", type=int, help="how many runs to measure (j3: 2000, start: 200)")
+    parser.add_argument("--json", action="store_true", help="nothing but the JSON line")
+    return parser.parse_args()
+
+
+def _explain(line: dict[str, Any]) -> None:
+    cpu = {name: round(1000 * seconds / line["runs"], 2) for name, seconds in line["cpu_s"].items()}
+    print(
+        f"{line['runs']} runs at {line['runs_s']} a second",
+        f"ms to the first line of the handler: {line['start_ms']}; to completion: {line['e2e_ms']}",
+        f"CPU per run, ms: {cpu}; statements per run: {line['queries'] / line['runs']:.2f}",
+        sep="\n",
+        file=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""The executor of the benchmark: a workflow of three trivial tasks, each recorded durably on its own."""
+
+import os
+import time
+
+from endpoint_sdk import Endpoint, Run, task, workflow
+
+_LOG = os.open(os.environ["POINTSMAN_BENCH_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+
+@task
+async def add_one(number: int) -> int:
+    return number + 1
+
+
+@task
+async def double(number: int) -> int:
+    return number * 2
+
+
+@task
+async def square(number: int) -> int:
+    return number * number
+
+
+@workflow("j3", version="1")
+async def j3(run: Run, number: int) -> int:
+    if not run.replaying:
+        os.write(_LOG, f"{run.id} {time.time() * 1000:.3f}\n".encode())
+    return await run.task(square, await run.task(double, await run.task(add_one, number)))
+
+
+app = Endpoint([j3]).asgi

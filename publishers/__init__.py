@@ -1,0 +1,1 @@
+"""Server side that hands deliveries to routes."""

@@ -1,0 +1,152 @@
+"""Programs a user would write; never run, only checked by `mypy --strict`: typed through tasks and gather, no casts.
+
+Each `type: ignore` is a planted mistake: the checker must see it, or `warn_unused_ignores` fails the check.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_type
+from uuid import UUID
+
+from endpoint_sdk import (
+    AsyncTask,
+    OutcomeUnknown,
+    Retry,
+    RetryAfterError,
+    Run,
+    SyncRun,
+    Task,
+    TaskFailed,
+    TaskFuture,
+    Workflow,
+    task,
+    task_context,
+    workflow,
+)
+
+
+@dataclass
+class OrderRequest:
+    id: str
+    cents: int
+
+
+@dataclass
+class Receipt:
+    number: str
+
+
+@dataclass
+class OrderResult:
+    status: str
+    receipt: Receipt | None = None
+
+
+class CardDeclined(Exception):
+    pass
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+@task(retry=Retry.exponential(max_attempts=5, give_up_on=CardDeclined))
+def charge(order_id: str, cents: int, currency: str = "EUR") -> Receipt:
+    context = task_context()
+    context.logger.info("charging %s %s", cents, currency)
+    if context.cancelled:
+        raise RetryAfterError(timedelta(seconds=5), "told to stop")
+    return Receipt(f"{order_id}/{context.idempotency_key}/{context.attempt}")
+
+
+@task
+async def ship(order_id: str) -> str:
+    await asyncio.sleep(0)
+    return order_id
+
+
+@task(at_most_once=True, timeout=timedelta(seconds=30))
+async def pay_out(cents: int) -> None: ...
+
+
+@task(name="square", retry=Retry.fixed(delay=timedelta(seconds=1), max_attempts=2))
+def square(value: int) -> int:
+    return value * value
+
+
+assert_type(charge("o1", 5), Receipt)
+assert_type(charge.name, str)
+fast_ship: AsyncTask[[str], str] = ship.with_options(name="ship-fast", retry=Retry.never())
+timed_square: Task[[int], int] = square.with_options(timeout=timedelta(seconds=1))
+task(at_most_once=True, retry=Retry.never())  # type: ignore[call-overload]
+
+
+# --- async workflows -------------------------------------------------------------------------------------------------
+@workflow("order", version="1.1.0", accepts=["1.0.0"])
+async def order(run: Run, request: OrderRequest) -> OrderResult:
+    try:
+        receipt = await run.task(charge, request.id, cents=request.cents)
+    except TaskFailed as failure:
+        if failure.is_(CardDeclined):
+            return OrderResult("declined")
+        raise
+    assert_type(receipt, Receipt)
+    shipped = await run.task(ship, request.id)
+    assert_type(shipped, str)
+    return OrderResult(shipped, receipt)
+
+
+@workflow("fan-out")
+async def fan_out(run: Run, values: list[int]) -> int:
+    receipt, shipped = await asyncio.gather(run.task(charge, "o1", 5), run.task(ship, "o1"))
+    assert_type(receipt, Receipt)
+    assert_type(shipped, str)
+    async with asyncio.TaskGroup() as group:
+        branch = group.create_task(run.task(square, 2))
+    assert_type(branch.result(), int)
+    for each in asyncio.as_completed([run.task(square, value) for value in values]):
+        assert_type(await each, int)
+    squares = await run.map(square, values, limit=10)
+    assert_type(squares, list[int])
+    return sum(squares)
+
+
+@workflow("tick")
+async def tick(run: Run) -> None:
+    assert_type(run.now(), datetime)
+    assert_type(run.uuid(), UUID)
+    assert_type(run.random.random(), float)
+    assert_type(run.info.tags, dict[str, str])
+    run.set_note("ticking")
+    run.logger.info("tick %s", run.id)
+    try:
+        await run.task(pay_out, 5)
+    except OutcomeUnknown as unknown:
+        run.logger.warning("ask with %s", unknown.idempotency_key)
+
+
+@workflow("planted")
+async def planted(run: Run) -> None:
+    await run.task(charge, "o1")  # type: ignore[call-arg]
+    await run.task(charge, "o1", "5")  # type: ignore[arg-type]
+    await run.task(charge, "o1", 5, amount=1)  # type: ignore[call-arg]
+    await run.map(charge, ["o1"])  # type: ignore[arg-type]
+    await run.task(lambda: 1)  # type: ignore[arg-type]
+    number: int = await run.task(ship, "o1")  # type: ignore[arg-type]
+    del number
+
+
+# --- def workflows ---------------------------------------------------------------------------------------------------
+@workflow("sync")
+def sync(run: SyncRun, ids: Sequence[str]) -> list[str]:
+    future = run.submit(charge, "o1", 5)
+    assert_type(future, TaskFuture[Receipt])
+    assert_type(run.task(ship, "o1"), str)
+    assert_type(run.map(square, [1, 2]), list[int])
+    return [future.result().number, *run.map(ship, ids)]
+
+
+assert_type(order, Workflow[OrderRequest, OrderResult])
+assert_type(fan_out, Workflow[list[int], int])
+assert_type(tick, Workflow[None, None])
+assert_type(sync, Workflow[Sequence[str], list[str]])
+assert_type(order.decode_result(b"{}"), OrderResult)

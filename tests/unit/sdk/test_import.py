@@ -1,0 +1,37 @@
+"""What importing the SDK costs: a Lambda function pays it at every cold start."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"ssl", "http.client", "asyncio", "boto3", "botocore", "httpx", "pydantic", "cryptography", "dispatcher"}
+
+
+def loaded(statement: str) -> set[str]:
+    """The modules *statement* adds in a fresh interpreter."""
+    script = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("statement", ["import endpoint_sdk", "from endpoint_sdk.endpoint import Endpoint"])
+def test_importing_the_sdk_loads_nothing_heavy(statement: str) -> None:
+    """msgspec and the light half of the standard library; no TLS, no event loop, no third party."""
+    modules = loaded(statement)
+    foreign = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+
+    assert not modules & HEAVY
+    assert foreign <= {"endpoint_sdk", "msgspec", "typing_extensions", "__mp_main__"}
+
+
+def test_importing_the_sdk_stays_small() -> None:
+    """A ceiling on modules: who adds to it does so knowingly."""
+    assert len(loaded("import endpoint_sdk")) < 140
+
+
+def test_the_lambda_handler_needs_no_tls_library_of_ours() -> None:
+    """asyncio loads ssl by itself; nothing heavier comes with the handler."""
+    modules = loaded("import endpoint_sdk.aws_lambda, endpoint_sdk.execution, endpoint_sdk.executor")
+
+    assert not modules & (HEAVY - {"asyncio", "ssl"})
