@@ -110,9 +110,10 @@ def _refusal(session: Session, run_id: str, expected: int) -> errors.Refusal:
 
 
 async def refresh(store: Store, keys: ServerKeys, request: Refresh) -> Refreshed:
-    """Each claim named is held, and counts as alive from now, or lost with a code; one whose token is wrong is neither.
+    """Each claim named is held, and counts as alive from now, or lost with a code, or neither when nothing is known.
 
-    Only a claim found held by nobody, or by another, under its entry's lock is called lost (I3).
+    Neither is one whose token is wrong, and one whose entry another transaction is writing. Lost is what committed rows
+    show to be held by nobody, or by another: a claim once lost is never held again (I3).
     """
     known = [
         claim
@@ -127,11 +128,15 @@ async def refresh(store: Store, keys: ServerKeys, request: Refresh) -> Refreshed
         for claim in known:
             if entries.refresh(session, claim.run_id, claim.expected_revision, claim.claim_id):
                 held.append(Held(claim.run_id, claim.expected_revision))
-            else:
+            elif not _is_held(entries.get(session, claim.run_id), claim):
                 lost.append(Lost(claim.run_id, claim.expected_revision, loss(session, claim)))
         return Refreshed(held, lost)
 
     return await store.transact(operation)
+
+
+def _is_held(entry: entries.Entry | None, claim: HeldClaim) -> bool:
+    return entry is not None and (entry.revision, entry.claim_id) == (claim.expected_revision, claim.claim_id)
 
 
 def loss(session: Session, claim: HeldClaim) -> LossCode:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from dispatcher import endings, routing
+from dispatcher import endings, leasing
 from dispatcher.endpoints import RelayTarget
 from dispatcher.queues import Queue
 from dispatcher.registry import Registry
@@ -24,11 +24,6 @@ from dispatcher.store import Session, Store, backlog, entries
 from dispatcher.store.entries import Entry
 from endpoint_sdk.wire.messages import Delivery
 from publishers.base import Outcome, Publisher
-
-_BATCH: Final = 100
-
-Plan = list[tuple[str, int, int]]
-"""(queue key, which way, of how many): the part of a queue's entries whose turn an endpoint is."""
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +63,15 @@ class PublishPendingOutboxEntries:
         await self._let_go()
         targets = await self._registry.targets()
         keys = await self._store.transact(backlog.queues) if targets else []
-        leased = 0
-        full = False
-        for target, plan in self._plans(keys, targets):
-            due = await self._store.transact(partial(self._lease, target=target, plan=plan))
-            leased += len(due)
-            full = full or len(due) == _BATCH
-            for entry in due:
-                self._begin(target, entry)
-        return {"leased": leased, "more": int(full)}
+        plans = leasing.plans(self._in_turn(keys), self._routes, targets)
+        room: dict[str, int] = {}
+        leased = [await self._lease(plan.target, plan.own, room) for plan in plans]
+        full = {endpoint_id for endpoint_id, left in room.items() if not left}
+        for plan in plans:
+            spare = [turn for turn in plan.others if turn.owner in full]
+            if spare and room[plan.target.endpoint_id]:
+                leased.append(await self._lease(plan.target, spare, room))
+        return {"leased": sum(leased), "more": int(leasing.BATCH in leased)}
 
     async def stop(self) -> None:
         """No push is under way; executors keep running, their claims decide."""
@@ -90,42 +85,22 @@ class PublishPendingOutboxEntries:
         """Pushes whose connection this server holds."""
         return len(self._pushes)
 
-    def _plans(self, keys: Sequence[str], targets: Sequence[RelayTarget]) -> list[tuple[RelayTarget, Plan]]:
-        plans: dict[str, tuple[RelayTarget, Plan]] = {}
-        for key in self._in_turn(keys):
-            ways = routing.targets_for(Queue.from_key(key), self._routes, targets)
-            for way, target in enumerate(ways):
-                plans.setdefault(target.endpoint_id, (target, []))[1].append((key, way, len(ways)))
-        return list(plans.values())
-
     def _in_turn(self, keys: Sequence[str]) -> list[str]:
         """The queues in another order each tick, so that none is always served last."""
         self._turn += 1
         start = self._turn % len(keys) if keys else 0
         return [*keys[start:], *keys[:start]]
 
-    def _lease(self, session: Session, *, target: RelayTarget, plan: Plan) -> list[Entry]:
-        room = min(backlog.room(session, target.endpoint_id), _BATCH)
-        now = session.now()
-        found: list[Entry] = []
-        # First an equal share for every queue, then what is left to whoever has more.
-        for share in (-(-room // len(plan)), room):
-            for key, way, ways in plan:
-                limit = min(share, room - len(found))
-                if limit > 0:
-                    found += backlog.lease(
-                        session,
-                        key,
-                        target.endpoint_id,
-                        way=way,
-                        ways=ways,
-                        limit=limit,
-                        now=now,
-                        until=now + self._publishing.claim_deadline_ms,
-                    )
-            if len(plan) == 1:
-                break
-        return found
+    async def _lease(self, target: RelayTarget, turns: Sequence[leasing.Turn], room: dict[str, int]) -> int:
+        """How many entries were leased to *target*, their pushes begun; *room* learns what is left there."""
+        due, room[target.endpoint_id] = await self._store.transact(
+            partial(
+                leasing.lease, endpoint_id=target.endpoint_id, turns=turns, hold_ms=self._publishing.claim_deadline_ms
+            )
+        )
+        for entry in due:
+            self._begin(target, entry)
+        return len(due)
 
     def _begin(self, target: RelayTarget, entry: Entry) -> None:
         task = asyncio.ensure_future(self._push(target, entry))

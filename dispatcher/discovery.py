@@ -57,11 +57,12 @@ class Discovery:
         return EndpointTested(result.ok, result.code, result.message, result.status, result.ms, workflows)
 
     async def once(self) -> dict[str, int]:
-        """Every endpoint whose time has come was probed; counts those that answered and those that did not."""
+        """The endpoints due longest, sixteen at most, were probed; counts those that answered and the others."""
         now = time.monotonic()
         known = await self._registry.targets()
         self._next = {item.endpoint_id: self._next.get(item.endpoint_id, (0.0, _FIRST_RETRY)) for item in known}
         due = [item for item in known if self._next[item.endpoint_id][0] <= now]
+        due = sorted(due, key=lambda item: self._next[item.endpoint_id][0])[:_AT_ONCE]
         results = await asyncio.gather(*(self._probe(item) for item in due))
         answered = sum(result.ok for result in results)
         return {"answered": answered, "unreached": len(results) - answered}

@@ -5,25 +5,28 @@ serve its namespace. Nothing here waits for an endpoint at start: discovery is r
 """
 
 import ipaddress
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, cast
 
 import msgspec
 
-from dispatcher import endpoint_url, errors, secrets
+from dispatcher import endpoint_url, errors
 from dispatcher.queues import Queue
 from dispatcher.secrets import ServerKeys
 from dispatcher.settings import PushPublisher
 from dispatcher.store import Session, Store, fleet
 from dispatcher.store import endpoints as endpoint_store
 from dispatcher.store.endpoints import EVERYWHERE, Configuration, EndpointRow, KeyRow
-from endpoint_sdk.wire import clock, identity
+from endpoint_sdk.wire import clock, identity, signature
 from endpoint_sdk.wire.messages import Platform, ServedWorkflow
 from endpoint_sdk.wire.operating import AddEndpoint, EndpointView, KeyView
 from publishers.base import Target
 
 ROTATION_GRACE_MS: Final = 24 * 3_600_000
+log = logging.getLogger(__name__)
+
 _WORKFLOWS: Final = msgspec.json.Decoder(list[ServedWorkflow])
 _ADDRESSES: Final = msgspec.json.Decoder(tuple[str, ...])
 
@@ -66,9 +69,9 @@ async def add(store: Store, keys: ServerKeys, namespace: str, request: AddEndpoi
     `endpoint_owned_by_yaml`.
     """
     _check_url(request)
-    secret = request.secret or secrets.new_signing_secret()
+    secret = request.secret or signature.new_secret()
     try:
-        secrets.signing_secret(secret)
+        signature.parse_secret(secret)
     except ValueError as error:
         raise errors.Unprocessable(
             "secret_invalid", str(error), hint="Leave the secret out, and one is made for you."
@@ -89,7 +92,7 @@ async def add(store: Store, keys: ServerKeys, namespace: str, request: AddEndpoi
         if taken is not None:
             raise _taken(request.name, taken.owner)
         endpoint_store.insert(session, endpoint_id, namespace, "api", given)
-        endpoint_store.add_key(session, identity.new("key"), endpoint_id, encrypted, secrets.hint(secret), 0)
+        endpoint_store.add_key(session, identity.new("key"), endpoint_id, encrypted, signature.hint(secret), 0)
         return _named(session, namespace, request.name)
 
     view = await store.transact(operation)
@@ -112,11 +115,17 @@ async def get(store: Store, namespace: str, name: str) -> EndpointView:
 
 
 async def targets(
-    store: Store, keys: ServerKeys, namespace: str | None = None, file_order: Sequence[str] = ()
+    store: Store,
+    keys: ServerKeys,
+    namespace: str | None = None,
+    file_order: Sequence[str] = (),
+    *,
+    leave_out_unreadable: bool = False,
 ) -> list[RelayTarget]:
     """The endpoints of *namespace* (None: of all), as preferred: those of the file in its order, then the newest.
 
-    Raises StartUpError `secret_key_wrong` when a signing secret was encrypted under a key this server does not have.
+    Raises StartUpError `secret_key_wrong` when a signing secret was encrypted under a key this server does not have;
+    with *leave_out_unreadable* that endpoint is logged and left out: a replica that runs serves the others.
     """
 
     def operation(session: Session) -> tuple[list[EndpointRow], dict[str, list[KeyRow]]]:
@@ -126,7 +135,14 @@ async def targets(
     places = {name: place for place, name in enumerate(file_order)}
     rows.reverse()
     rows.sort(key=lambda row: places.get(row.name, len(places)) if row.owner == "yaml" else len(places) + 1)
-    found = [_target(row, signing.get(row.id, []), keys, order) for order, row in enumerate(rows)]
+    found: list[RelayTarget] = []
+    for order, row in enumerate(rows):
+        try:
+            found.append(_target(row, signing.get(row.id, []), keys, order))
+        except errors.StartUpError as error:
+            if not leave_out_unreadable:
+                raise
+            log.warning("endpoint left out", extra={"endpoint": row.name, "code": error.code})
     return [item for item in found if namespace is None or item.within(namespace)]
 
 
@@ -183,7 +199,7 @@ def _rotate(session: Session, keys: ServerKeys, endpoint_id: str, secret: str, b
         return
     encrypted = keys.encrypt(secret.encode())
     endpoint_store.add_key(
-        session, identity.new("key"), endpoint_id, encrypted, secrets.hint(secret), ROTATION_GRACE_MS
+        session, identity.new("key"), endpoint_id, encrypted, signature.hint(secret), ROTATION_GRACE_MS
     )
 
 
@@ -253,7 +269,7 @@ def _target(row: EndpointRow, signing: list[KeyRow], keys: ServerKeys, order: in
         name=row.name,
         url=row.url,
         platform=cast("Platform", row.platform),
-        secrets=tuple(secrets.signing_secret(keys.decrypt(key.secret).decode()) for key in signing[:10]),
+        secrets=tuple(signature.parse_secret(keys.decrypt(key.secret).decode()) for key in signing[:10]),
         allow_http=bool(row.allow_http),
         allow_addresses=_ADDRESSES.decode(row.allow_addresses),
     )

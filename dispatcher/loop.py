@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from dispatcher import errors
+
 _SOON_SECONDS: Final = 0.1
 _STUCK_INTERVALS: Final = 5
 _STUCK_SECONDS: Final = 30.0
@@ -16,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Daemon(Protocol):
-    """A background duty. `more` in its counts asks for another tick at once."""
+    """A background duty. In its counts `more` asks for another tick at once, `paused` says that it did nothing."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +46,7 @@ class Loop:
 
     @property
     def well(self) -> bool:
-        """Whether a tick has ended without an error recently: within five intervals and half a minute."""
+        """Whether a tick has done its work recently: within five intervals and half a minute."""
         return self._clock() - self._well_at < max(_STUCK_INTERVALS * self._interval, _STUCK_SECONDS)
 
     def wake(self, _run_id: str = "") -> None:
@@ -77,8 +79,12 @@ class Loop:
         """The seconds until the next one."""
         try:
             counts = await self.daemon.once()
+        except errors.Unavailable as error:
+            log.warning("daemon tick failed", extra={"daemon": self.name, "cause": error.message})
+            return min(self._interval, _RETRY_SECONDS)
         except Exception:
             log.exception("daemon tick failed", extra={"daemon": self.name})
             return min(self._interval, _RETRY_SECONDS)
-        self._well_at = self._clock()
+        if not counts.get("paused"):
+            self._well_at = self._clock()
         return _SOON_SECONDS if counts.get("more") else self._interval

@@ -1,6 +1,7 @@
 """What an operator does to a run: cancel it, release its claim, requeue it when stalled."""
 
 from collections.abc import Callable
+from typing import Any
 
 from dispatcher import endings, errors, lifecycle
 from dispatcher.runs import find, view
@@ -18,8 +19,9 @@ async def cancel(
 ) -> RunView:
     """The run is cancelled, its claim gone and every later write of its executor refused.
 
-    A run cancelled before is answered as it is. Without `now`, only a run that was never claimed or is stalled can be
-    cancelled yet: Unprocessable `not_supported_yet` otherwise. Raises Conflict `run_finished`, NotFound.
+    A run cancelled before is answered as it is; one that was stalled keeps the stall's reason. Without `now`, only a
+    run that was never claimed or is stalled can be cancelled yet: Unprocessable `not_supported_yet` otherwise. Raises
+    Conflict `run_finished`, NotFound.
     """
 
     def change(session: Session, run: runs.Row, _entry: entries.Entry | None) -> None:
@@ -34,8 +36,8 @@ async def cancel(
                 hint="repeat with now: true (pointsman run cancel --now)",
             )
         deliveries = entries.delete(session, run_id)
-        reason = request.reason or (run.reason if run.status == "stalled" else None)
-        _move(session, run, "cancelled", reason, actor, deliveries)
+        reason = run.reason if run.status == "stalled" else request.reason or None
+        _move(session, run, "cancelled", reason, actor, deliveries, details={"reason": request.reason})
         session.announce("finished", run_id)
 
     return await _change(store, settings, namespace, run_id, change)
@@ -111,6 +113,7 @@ def _move(
     actor: str,
     deliveries: int,
     version: str | None = None,
+    details: dict[str, Any] | None = None,
 ) -> runs.Row:
     moved = runs.move(
         session,
@@ -122,6 +125,7 @@ def _move(
         actor=actor,
         version=version,
         deliveries=deliveries,
+        details=details,
     )
     assert moved is not None, "the run is locked"
     return moved

@@ -29,7 +29,12 @@ class Registry:
         if time.monotonic() >= self._until:
             async with self._loading:
                 if time.monotonic() >= self._until:
-                    self._known = await endpoints.targets(self._store, self._keys, file_order=self._file_order)
+                    self._known = await endpoints.targets(
+                        self._store,
+                        self._keys,
+                        file_order=self._file_order,
+                        leave_out_unreadable=self._until > 0,
+                    )
                     self._until = time.monotonic() + _FRESH
         return [item for item in self._known if namespace is None or item.within(namespace)]
 
@@ -39,4 +44,4 @@ class Registry:
 
     def invalidate(self) -> None:
         """The next call reads the database again."""
-        self._until = 0.0
+        self._until = min(self._until, time.monotonic())

@@ -17,7 +17,8 @@ def targets_for(queue: Queue, routes: Sequence[Route], targets: Sequence[RelayTa
     route = next((route for route in routes if _matches(route, queue)), None)
     if route is None:
         return [target for target in targets if target.serves(queue)]
-    by_name = {target.name: target for target in targets if target.within(queue.namespace)}
+    # Of two with one name the preferred one counts: a namespace cannot shadow an endpoint of the file.
+    by_name = {target.name: target for target in reversed(targets) if target.within(queue.namespace)}
     return [by_name[name] for name in route.publish if name in by_name]
 
 

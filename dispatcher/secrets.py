@@ -6,7 +6,6 @@ one in front. Tokens never expire: the revision in them kills them (infra/docs/p
 """
 
 import base64
-import binascii
 import hmac
 import os
 import secrets
@@ -23,7 +22,6 @@ from dispatcher import errors
 
 CLAIM_PREFIX: Final = "pmc_"
 WRITE_PREFIX: Final = "pmw_"
-SIGNING_PREFIX: Final = "whsec_"
 
 
 class ServerKeys:
@@ -109,32 +107,6 @@ def open_keys(database_url: str, secret_key: str | None) -> ServerKeys:
         )
     path = Path(unquote(database_url.removeprefix("sqlite:///")) + ".key")
     return ServerKeys.from_env(_key_file(path))
-
-
-def signing_secret(text: str) -> bytes:
-    """The bytes of a Standard Webhooks secret: `whsec_` and base64 of 24 to 64 bytes.
-
-    Raises ValueError, with a sentence that shows nothing of the secret, for anything else.
-    """
-    if not text.startswith(SIGNING_PREFIX):
-        raise ValueError("A signing secret begins with whsec_.")
-    try:
-        secret = base64.b64decode(text.removeprefix(SIGNING_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("What follows whsec_ in a signing secret has to be base64.") from None
-    if not 24 <= len(secret) <= 64:
-        raise ValueError(f"A signing secret holds 24 to 64 bytes; this one holds {len(secret)}.")
-    return secret
-
-
-def new_signing_secret() -> str:
-    """A fresh signing secret of 32 random bytes."""
-    return SIGNING_PREFIX + base64.b64encode(os.urandom(32)).decode()
-
-
-def hint(secret: str) -> str:
-    """As much of *secret* as may be shown: its last four characters."""
-    return "…" + secret[-4:] if len(secret) >= 16 else "…"
 
 
 def _derive(entry: str, info: bytes) -> bytes:

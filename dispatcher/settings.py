@@ -11,8 +11,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from dispatcher import endpoint_url, secrets
+from dispatcher import endpoint_url
 from dispatcher.settings_yaml import FromText
+from endpoint_sdk.wire import signature
 
 _LISTEN: Final = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):([0-9]{1,5})")
 _DAY: Final = 86_400_000
@@ -70,7 +71,7 @@ def _database_url(value: str) -> str:
 
 def _signing_secret(value: SecretStr) -> SecretStr:
     try:
-        secrets.signing_secret(value.get_secret_value())
+        signature.parse_secret(value.get_secret_value())
     except ValueError as error:
         raise PydanticCustomError("secret_invalid", "{fault}", {"fault": str(error)}) from None
     return value

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
-from dispatcher import secrets
 from dispatcher.settings_load import Loaded
+from endpoint_sdk.wire import signature
 
 _URLS: Final = ("database.url",)
 
@@ -47,7 +47,8 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _shown(path: str, value: Any) -> Any:
     if isinstance(value, SecretStr):
-        return secrets.hint(value.get_secret_value())
+        secret = value.get_secret_value()
+        return f"…{signature.hint(secret)}" if len(secret) >= 16 else "…"
     if isinstance(value, str) and (path in _URLS or path.endswith(".url")):
         return without_password(value)
     return list(value) if isinstance(value, tuple) else value

@@ -49,7 +49,10 @@ def _without_entry(run: runs.Row, last: transitions.Transition | None) -> Why:
         "divergence": "The run is stalled: the code asks for other tasks than the ones recorded.",
     }.get(run.reason or "", "The run is stalled: {reason}.")
     last_record = details.get("lastRecord") or {}
+    if run.reason == "undeliverable" and "waitedMs" in details and not details.get("endings"):
+        sentence = "The run is stalled: it waited {waited} ms and nobody claimed it."
     words = sentence.format(
+        waited=details.get("waitedMs"),
         kills=details.get("kills", "several"),
         endings=details.get("endings", "too many"),
         deliveries=details.get("deliveries", run.deliveries),

@@ -77,7 +77,7 @@ def _escape(character: str) -> str:
 def _refusal(arguments: dict[str, Any], where: str, error: PayloadError) -> ConfigurationError:
     for name, value in arguments.items():
         try:
-            codec.to_json(value, f"argument {name!r}")
+            codec.to_json(value, f"argument {name!r}", order="sorted")
         except PayloadError as fault:
             return ConfigurationError(
                 f"{where}: {fault} (a {type(value).__qualname__}); pass an id and open the object inside the task",

@@ -84,7 +84,7 @@ def source(event: object) -> str:
 def _headers(event: Mapping[str, Any]) -> list[tuple[str, str]]:
     multiple = event.get("multiValueHeaders")
     if isinstance(multiple, Mapping) and multiple:
-        pairs = [(name, value) for name, values in multiple.items() for value in values or ()]
+        pairs = [(name, value) for name, values in multiple.items() if isinstance(values, list) for value in values]
     else:
         single = event.get("headers")
         pairs = list(single.items()) if isinstance(single, Mapping) else []

@@ -65,7 +65,7 @@ def annotation_of(fn: Callable[..., Any], name: str, where: str) -> Any:
 def to_json(value: Any, what: str, *, order: typing.Literal["sorted"] | None = None) -> bytes:
     """UTF-8 JSON of *value* of any size. Raises PayloadError naming *what* and the place inside it."""
     try:
-        data = _ENCODERS[order].encode(value)
+        data = _encoded(value, order)
         # NaN and infinity leave msgspec as null, so a text without null cannot hide one.
         if b"null" in data:
             _refuse_non_finite(value, what)
@@ -74,6 +74,17 @@ def to_json(value: Any, what: str, *, order: typing.Literal["sorted"] | None = N
     except Exception as error:  # hooks of the user's types raise what they like
         raise PayloadError(f"{what} cannot be recorded as JSON: {error}") from error
     return data
+
+
+def _encoded(value: Any, order: typing.Literal["sorted"] | None) -> bytes:
+    encoder = _ENCODERS[order]
+    try:
+        return encoder.encode(value)
+    except TypeError:
+        if order is None:
+            raise
+        # Sorting, msgspec takes text keys only; any order it can encode, it can sort once the keys are texts.
+        return encoder.encode(msgspec.to_builtins(value, str_keys=True, order=order, enc_hook=_builtins_of))
 
 
 def from_json(data: bytes) -> Any:
@@ -128,7 +139,9 @@ def _foreign_types(info: Any, seen: set[int] | None = None) -> Iterator[type]:
         return
     seen.add(id(info))
     if isinstance(info, msgspec.inspect.CustomType):
-        yield info.cls
+        # `object` is how strictly typed code writes Any.
+        if info.cls is not object:
+            yield info.cls
     elif isinstance(info, msgspec.Struct):
         for name in info.__struct_fields__:
             yield from _foreign_types(getattr(info, name), seen)

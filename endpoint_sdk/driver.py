@@ -6,6 +6,7 @@ only when its record is acknowledged.
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 import random
@@ -79,8 +80,12 @@ class Driver:
             outcome = await self._outcome(call)
         except _Refused as refusal:
             self._floor.hand_out(call, refusal.outcome)
-        except (_Gone, asyncio.CancelledError):
+        except _Gone:
             return
+        except asyncio.CancelledError as cancelled:
+            # A drop, or the host's end; a cancellation from nowhere, a timer the body left, must not go unheard.
+            if not (call.dropped or self._floor.over):
+                self._floor.abandon(cancelled)
         except BaseException as error:
             self._floor.abandon(error)
         else:
@@ -126,9 +131,7 @@ class Driver:
         started = self._now()
         returned = await body(call, self._context(call, attempt))
         call.stage = "busy"
-        if isinstance(returned.error, asyncio.CancelledError):
-            # The body's own, or the host's, which cancels every task of the loop: then the engine hears of it now.
-            await asyncio.sleep(0)
+        await _settle_cancellation(returned)
         self._wanted(call)
         return returned, started
 
@@ -274,6 +277,18 @@ async def _in_thread(pool: bodies.Threads, call: Call, context: TaskContext) -> 
     call.stage = "thread"
     body = functools.partial(call.definition.fn, *call.args, **call.kwargs)
     return await pool.run(body, context, call.definition.timeout)
+
+
+async def _settle_cancellation(returned: Returned) -> None:
+    """Lets a cancellation that came while the body ran take effect here.
+
+    It is the body's own, which ends with the body; or that of a drop or of the host, which cancels every task of the
+    loop: then the engine has heard of it when this returns.
+    """
+    task = asyncio.current_task()
+    if isinstance(returned.error, asyncio.CancelledError) or (task is not None and task.cancelling()):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
 
 
 def finished_ms(record: messages.RecordIn | messages.Record) -> int:

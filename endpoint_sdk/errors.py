@@ -62,10 +62,12 @@ class RetryAfterError(PointsmanError):
     """
 
     default_code = "retry_after"
+    # For subclasses that do not call __init__: at once.
+    after: timedelta | datetime = timedelta(0)
 
     def __init__(self, after: timedelta | float | datetime, message: str = "", /) -> None:
         super().__init__(message)
-        self.after: timedelta | datetime = _moment(after)
+        self.after = _moment(after)
 
     def delay(self, now: datetime) -> timedelta:
         """The wait from *now*, never negative."""

@@ -81,8 +81,8 @@ class Execution:
             return self._concluded("settled", f"claim refused: {outcome.code}")
         self._grant = outcome.value
         self._hold = self._held(sent_at)
-        self._context.refresher.hold(self._hold)
         try:
+            self._context.refresher.hold(self._hold)
             return await self._execute()
         except Abandoned:
             return self._abandoned()
@@ -108,7 +108,7 @@ class Execution:
             return await self._end(messages.Release("unknown_version"))
         self._signal_seq = grant.signal_seq
         self._stop_asked(grant.stop)
-        self._engine = replay.Engine(workflow, grant, self)
+        self._engine = replay.Engine(workflow, grant, self, idle_seconds=self._idle_seconds())
         if self._leaving_asked():
             self._engine.leave()
         timer = self._leave_in_time()
@@ -245,6 +245,9 @@ class Execution:
         self._stop_asked(outcome.value)
 
     def _fresh(self) -> bool:
+        if self._hold.lost is not None:
+            # Known to the refresher's thread, and still on its way into a loop that user code had blocked.
+            self._lose(self._hold.lost)
         if self._lost is not None:
             raise Abandoned
         return self._now() - self._hold.sent_at < _FENCE * self._idle_timeout
@@ -297,6 +300,13 @@ class Execution:
     def _leave(self) -> None:
         if self._engine is not None:
             self._engine.leave()
+
+    def _idle_seconds(self) -> float:
+        """How long a replay may stand still: a host with little time would leave before a divergence was named."""
+        left = self.remaining()
+        if left is None:
+            return replay.IDLE_SECONDS
+        return min(replay.IDLE_SECONDS, max(left.total_seconds() - self._margin, 0) / 2)
 
     def _leaving_asked(self) -> bool:
         return self._reason != "handoff"

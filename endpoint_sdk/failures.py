@@ -38,14 +38,17 @@ def raised(key: Key, attempt: int, error: messages.ErrorObject, run_id: str) -> 
 def _text(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # a broken __str__ must not hide the failure
+    except BaseException:  # a broken __str__ must not hide the failure
         text = f"<{type(error).__qualname__} without a readable message>"
     return text.replace("\x00", "\ufffd").encode(errors="replace").decode()[:_LONGEST_MESSAGE]
 
 
 def _details(error: BaseException) -> Any:
     """The error's own `details` as builtins, or the task failure behind a run's; None when JSON cannot carry them."""
-    details = getattr(error, "details", None)
+    try:
+        details = getattr(error, "details", None)
+    except BaseException:  # a broken property must not hide the failure
+        return None
     if isinstance(error, TaskFailed):
         details = {"task": error.task, "attempt": error.attempt, "type": error.error_type, "details": error.details}
     if details is None:

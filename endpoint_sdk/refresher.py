@@ -50,7 +50,7 @@ class Transport(Protocol):
 class Hold:
     """One claim being kept alive.
 
-    `sent_at` is when the last accepted call for it was *sent*; *on_lost* and *on_stop* are called from the
+    `sent_at` is when the last accepted call for it was *sent*, `lost` the code of its loss; *on_lost* and *on_stop* are called from the
     refresher's thread and must hand over to wherever they belong.
     """
 
@@ -70,6 +70,7 @@ class Hold:
         self.due = sent_at + interval
         self.on_lost = on_lost
         self.on_stop = on_stop
+        self.lost: str | None = None
 
     @property
     def fence(self) -> calls.Fence:
@@ -106,8 +107,7 @@ class Refresher:
         with self._changed:
             self._holds[hold.fence] = hold
             if self._worker is None:
-                self._worker = _Worker(self, self._connect())
-                self._worker.start()
+                self._start()
             elif hold.due < self._wakes_at:
                 # Only then: waking the thread for every run would cost more than its refreshes.
                 self._changed.notify_all()
@@ -150,6 +150,15 @@ class Refresher:
             held += self._refresh(transport, url, [hold for hold in holds if hold.url == url], stopped)
         return held
 
+    def _start(self) -> None:
+        worker = self._worker = _Worker(self, self._connect())
+        try:
+            worker.start()
+        except BaseException:
+            # No thread to be had: the next claim tries again.
+            self._worker = None
+            raise
+
     def _pause(self) -> float | None:
         if not self._holds:
             return None
@@ -183,6 +192,7 @@ class Refresher:
             hold.due = self._now() + hold.interval * _HURRY * self._spread()
         elif isinstance(verdict, calls.Loss):
             self.drop(hold)
+            hold.lost = verdict.code
             hold.on_lost(verdict.code)
         else:
             hold.accepted(sent_at, self._spread())

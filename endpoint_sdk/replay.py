@@ -40,7 +40,7 @@ from endpoint_sdk.workflow import Workflow
 __all__ = ["Completed", "Diverged", "Ended", "Engine", "Failed", "Lost", "Port", "RecordRefused", "Suspended"]
 
 _log: Final = logging.getLogger(__name__)
-_IDLE_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 10.0
 
 I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Engine:
     """
 
     def __init__(
-        self, workflow: Workflow[Any, Any], grant: messages.Grant, port: Port, *, idle_seconds: float = _IDLE_SECONDS
+        self, workflow: Workflow[Any, Any], grant: messages.Grant, port: Port, *, idle_seconds: float = IDLE_SECONDS
     ) -> None:
         self.note: str | None = None
         self._workflow = workflow

@@ -119,7 +119,8 @@ class _RunBase:
 
     def set_note(self, text: str, /) -> None:
         """Shows *text* beside the run from the next write on; cut at 1 000 characters."""
-        self._engine.note = text.replace("\x00", "\ufffd")[:_LONGEST_NOTE]
+        readable = text.replace("\x00", "\ufffd").encode(errors="replace").decode()
+        self._engine.note = readable[:_LONGEST_NOTE]
 
     @property
     def suspending(self) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from msgspec import Raw
 from msgspec.json import Decoder
 
 from dispatcher import access, claims, progress
@@ -9,7 +10,7 @@ from dispatcher.api import bodies
 from dispatcher.api.call import Answer, Call, answer
 from dispatcher.api.routing import Route
 from dispatcher.secrets import CLAIM_PREFIX, WRITE_PREFIX
-from endpoint_sdk.wire.messages import ClaimRun, Progress, Refresh
+from endpoint_sdk.wire.messages import ClaimRun, Complete, Progress, Refresh
 
 _CLAIM: Final = Decoder(ClaimRun)
 _REFRESH: Final = Decoder(Refresh)
@@ -40,6 +41,11 @@ async def refresh(call: Call) -> Answer:
 async def apply_progress(call: Call) -> Answer:
     credential = token(call, WRITE_PREFIX)
     request = await bodies.decoded(call, _PROGRESS)
+    for place, record in enumerate(request.records):
+        if isinstance(record.value, Raw):
+            bodies.check_payload(record.value, f"$.records[{place}].value")
+    if isinstance(request.ending, Complete):
+        bodies.check_payload(request.ending.result, "$.ending.result")
     held = call.services
     return answer(
         await progress.apply(held.store, held.keys, held.settings, call.arguments["run_id"], request, credential)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from dispatcher.cli import config, endpoints, keys, runs, server
+from dispatcher.cli.output import Format, Output, show
 
 application = typer.Typer(
     name="pointsman",
@@ -23,11 +24,11 @@ application.add_typer(keys.commands, name="key")
 
 
 @application.command()
-def version() -> None:
+def version(output: Output = Format.TABLE) -> None:
     """Print the version."""
     from endpoint_sdk._version import __version__
 
-    typer.echo(f"pointsman {__version__}")
+    show(f'{{"version":"{__version__}"}}', output, lambda data: print(f"pointsman {data['version']}"))
 
 
 @application.command()

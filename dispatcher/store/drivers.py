@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 import sqlite3
 import time
 from pathlib import Path
@@ -19,6 +20,14 @@ _HOT_SETTINGS: Final = (
     "SET lock_timeout = '2s'; SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s'"
 )
 
+# A server that vanished without a word is noticed within fifteen seconds.
+_ALIVE: Final[dict[str, Any]] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 1,
+    "keepalives_count": 5,
+    "tcp_user_timeout": 15_000,
+}
+
 
 class Fate(NamedTuple):
     """What to do about a driver's error."""
@@ -34,6 +43,7 @@ class Connection(Protocol):
     def begin(self) -> Cursor: ...
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
+    def abort(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -65,7 +75,7 @@ def driver_for(url: str) -> Driver:
 
 class PostgresConnection:
     def __init__(self, url: str) -> None:
-        self._connection = psycopg.connect(url, autocommit=True, connect_timeout=5)
+        self._connection = psycopg.connect(url, autocommit=True, connect_timeout=5, **_ALIVE)
         self._connection.execute(_HOT_SETTINGS)
         self._cursor = self._connection.cursor()
         self.committing = False
@@ -86,6 +96,12 @@ class PostgresConnection:
                 self._connection.execute("ROLLBACK")
             except psycopg.Error:
                 self._connection.close()
+
+    def abort(self) -> None:
+        """Ends the wait of another thread for a server that does not answer."""
+        if not self._connection.closed:
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._connection.close()
@@ -146,6 +162,10 @@ class SqliteConnection:
     def rollback(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+
+    def abort(self) -> None:
+        """Ends the statement another thread is at."""
+        self._connection.interrupt()
 
     def close(self) -> None:
         self._connection.close()

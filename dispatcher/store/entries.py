@@ -87,7 +87,12 @@ _CLAIM: Final = Statement(
         failures=0,
     )
 )
-_REFRESH: Final = Statement(sa.update(t).where(_held).values(refreshed_at=now))
+_FREE: Final = (
+    sa.select(t.c.run_id).where(_held).with_for_update(skip_locked=True).cte("free").prefix_with("MATERIALIZED")
+)
+_REFRESH: Final = Statement(
+    sa.update(t).where(t.c.run_id == _FREE.c.run_id).values(refreshed_at=now).returning(t.c.run_id)
+)
 _PROGRESS: Final = Statement(sa.update(t).where(_held).values(refreshed_at=now, recorded_at=now, endings=0, kills=0))
 _RELEASE: Final = Statement(
     sa.update(t)
@@ -184,8 +189,11 @@ def claim(session: Session, run_id: str, revision: int, claim_id: str, push_numb
 
 
 def refresh(session: Session, run_id: str, revision: int, claim_id: str) -> bool:
-    """Whether the claim was held, and so counts as alive from now."""
-    return session.run(_REFRESH, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id) == 1
+    """Whether the claim is held and its entry was free to say so: then it counts as alive from now.
+
+    Never waits: one entry that is being written must not make a process late for all its other claims.
+    """
+    return session.one(_REFRESH, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id) is not None
 
 
 def note_progress(session: Session, run_id: str, revision: int, claim_id: str) -> bool:

@@ -85,7 +85,9 @@ def _connected(store: "Store") -> Iterator[sa.Connection]:
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
             yield connection
     except sa.exc.OperationalError as error:
-        raise errors.StartUpError("database_unreachable", "the database does not answer") from error
+        raise errors.StartUpError(
+            "database_unreachable", f"the database cannot be used: {str(error.orig).strip().splitlines()[-1]}"
+        ) from error
     except sa.exc.DBAPIError as error:
         raise errors.StartUpError(
             "migration_refused",

@@ -73,7 +73,10 @@ class Session:
         return rows[0] if rows else None
 
     def run(self, statement: Statement, /, **parameters: Any) -> int:
-        """How many rows *statement*, which returns none, changed."""
+        """How many rows *statement*, which returns none, changed.
+
+        Not for a statement that begins with WITH: sqlite3 does not count its rows, so it has to return them.
+        """
         self._send(statement, parameters)
         return self._cursor.rowcount
 

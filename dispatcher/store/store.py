@@ -19,6 +19,7 @@ Operation = Callable[[Session], T]
 Listener = Callable[[str], None]
 
 _TRIES: Final = 6
+_CLOSING_SECONDS: Final = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class Store:
         self._open: list[Connection] = []
         self._lock = threading.Lock()
         self._listeners: dict[str, list[Listener]] = defaultdict(list)
+        self._running = 0
+        self._closing = False
         self.statements = 0
 
     @classmethod
@@ -85,7 +88,19 @@ class Store:
         migrating.check(self)
 
     def close(self) -> None:
-        """Every connection is closed; operations that were running have ended."""
+        """Every connection is closed, and nothing runs any more.
+
+        Operations under way have five seconds to end; after that a database that does not answer is hung up on, and
+        their outcome is unknown.
+        """
+        self._closing = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + _CLOSING_SECONDS
+        while self._running and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with self._lock:
+            for connection in self._open if self._running else ():
+                connection.abort()
         self._threads.shutdown(wait=True)
         with self._lock:
             for connection in self._open:
@@ -99,6 +114,15 @@ class Store:
                 listener(run_id)
 
     def _run(self, operation: Operation[T]) -> tuple[T, list[tuple[str, str]]]:
+        with self._lock:
+            self._running += 1
+        try:
+            return self._repeat(operation)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _repeat(self, operation: Operation[T]) -> tuple[T, list[tuple[str, str]]]:
         for tried in range(1, _TRIES + 1):
             connection = self._connection()
             try:
@@ -107,7 +131,7 @@ class Store:
                 fate = self.driver.judge(error, committing=connection.committing)
                 if fate.broken:
                     self._drop(connection)
-                if not fate.again or tried == _TRIES:
+                if not fate.again or tried == _TRIES or self._closing:
                     raise _unavailable(fate, error) from error
                 time.sleep(random.uniform(0, 0.01 * 2**tried))  # noqa: S311 - jitter, not a secret
         raise AssertionError("unreachable")

@@ -7,10 +7,11 @@ import time
 import msgspec
 import pytest
 
-from dispatcher import endpoints, secrets
+from dispatcher import endpoints
 from dispatcher.queues import Queue
 from dispatcher.settings import PushPublisher
 from dispatcher.store import endpoints as endpoint_store
+from endpoint_sdk.wire import signature
 from endpoint_sdk.wire.messages import Discovered, ServedWorkflow
 from publishers.discovery import ProbeResult
 from tests.contract.api import World, refused
@@ -51,8 +52,8 @@ async def test_unreachable_endpoint_is_stored_and_told(world: World) -> None:
     assert added["test"]["code"] == "endpoint_unreachable"
     assert added["endpoint"]["state"] == "unverified"
     assert added["endpoint"]["reason"] == "endpoint_unreachable"
-    assert secrets.signing_secret(added["secret"])
-    assert added["endpoint"]["keys"][0]["hint"] == "…" + added["secret"][-4:]
+    assert signature.parse_secret(added["secret"])
+    assert added["endpoint"]["keys"][0]["hint"] == signature.hint(added["secret"])
     shown = (await world.admin("GET", "/v1/endpoints/orders")).json()["endpoint"]
     assert shown == added["endpoint"]
     assert (await world.admin("GET", "/v1/endpoints")).json() == {"items": [shown], "next": None}
@@ -70,7 +71,7 @@ async def test_given_secret_is_not_shown(world: World) -> None:
     assert SECRET not in answer.text
     assert answer.json()["secret"] is None
     assert all(SECRET.encode() not in key.secret for keys in signing.values() for key in keys)
-    assert (await endpoints.targets(world.store, world.keys))[0].target.secrets == (secrets.signing_secret(SECRET),)
+    assert (await endpoints.targets(world.store, world.keys))[0].target.secrets == (signature.parse_secret(SECRET),)
 
 
 REFUSED = [
@@ -140,10 +141,10 @@ async def test_file_is_applied_and_applied_again(world: World) -> None:
         ("b", None, 50, 1),
         ("a", None, 3, 1),
     ]
-    changed = secrets.new_signing_secret()
+    changed = signature.new_secret()
     await endpoints.apply_file(world.store, world.keys, {"a": push(secret=changed)})
     (only,) = await endpoints.targets(world.store, world.keys)
-    assert only.target.secrets == (secrets.signing_secret(changed), secrets.signing_secret(SECRET))
+    assert only.target.secrets == (signature.parse_secret(changed), signature.parse_secret(SECRET))
     view = (await world.admin("GET", "/v1/endpoints/a")).json()["endpoint"]
     assert (view["owner"], len(view["keys"])) == ("yaml", 2)
 

@@ -1,6 +1,7 @@
 """What a review found in the API: waiting for a run that stalls, and how much a stall may say."""
 
 import asyncio
+import json
 
 from tests.contract.api import World, refused
 
@@ -26,3 +27,30 @@ async def test_the_details_of_a_stall_are_bounded(world: World) -> None:
     ending = {"kind": "stall", "reason": "divergence", "details": {"asked": "x" * 2_000_000}}
     refused(await world.progress(grant, ending), 413, "payload_too_large")
     assert (await world.progress(grant)).status_code == 200
+
+
+async def test_payloads_of_executors_can_be_read_back(world: World) -> None:
+    """A number no reader can hold is refused in a record and in a result, and nothing is stored."""
+    grant = await world.held()
+    record = {
+        "kind": "task",
+        "name": "charge",
+        "argsHash": "a",
+        "ordinal": 0,
+        "phase": "ended",
+        "state": "completed",
+        "attempt": 1,
+        "value": 1,
+    }
+    for body in ({"records": [record], "ending": None}, {"records": [], "ending": {"kind": "complete", "result": 1}}):
+        fence = {"expectedRevision": grant["revision"], "claimId": grant["claimId"], "requestId": "req_x"}
+        text = json.dumps({**fence, **body})
+        text = text.replace('"value": 1', '"value": 1e999').replace('"result": 1', '"result": [1e999]')
+        answer = await world.client.post(
+            f"/v1/runs/{grant['run']['id']}/progress",
+            content=text,
+            headers={"authorization": f"Bearer {grant['token']}"},
+        )
+        refused(answer, 400, "malformed")
+    page = await world.admin("GET", f"/v1/runs/{grant['run']['id']}/records")
+    assert page.json()["items"] == []

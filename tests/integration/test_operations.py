@@ -100,10 +100,11 @@ async def test_cancel_of_a_run_between_claims_is_fenced(world: World) -> None:
 
 
 async def test_a_stalled_run_is_cancelled_with_the_stalls_reason(world: World) -> None:
-    """The reason of the stall stays with the cancelled run, unless the operator gives another."""
+    """The reason of the stall stays with the cancelled run; the operator's is in its history."""
     first, second = await _in(world, "stalled"), await _in(world, "stalled")
     assert (await world.cancel(first, now=False)).reason == "divergence"
-    assert (await world.cancel(second, reason="enough")).reason == "enough"
+    assert (await world.cancel(second, reason="enough")).reason == "divergence"
+    assert details(world.history(second)[-1]) == {"reason": "enough"}
 
 
 async def test_release_lets_another_executor_claim(world: World) -> None:

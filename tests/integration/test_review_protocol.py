@@ -80,3 +80,13 @@ async def test_a_push_nobody_claims_keeps_no_connection(world: World, relays: Re
     assert await world.is_held(claim)
     forever.set()
     await settle(relay)
+
+
+async def test_a_full_endpoint_leaves_its_turns_to_the_next(world: World, relays: Relays) -> None:
+    """Of two endpoints that serve a workflow, the second gets what the first, full, cannot take."""
+    first = relays.endpoint("first", max_in_flight=1)
+    second = relays.endpoint("second")
+    for _ in range(3):
+        await world.submit()
+    await publish(relays.relay())
+    assert (len(first.deliveries), len(second.deliveries)) == (1, 2)

@@ -19,7 +19,7 @@ from dispatcher.store.drivers import SqliteDriver
 from endpoint_sdk.wire.messages import Complete, Release
 from endpoint_sdk.wire.operating import SubmitRun
 from tests.integration.sessions import Pair
-from tests.integration.world import IDLE_MS, NAMESPACE, World, refused, task
+from tests.integration.world import IDLE_MS, NAMESPACE, World, claims, refused, task
 
 FLUSH = Statement(sa.select(sa.func.pg_stat_force_next_flush()))
 UPDATES = Statement(sa.text("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'outbox_entry'"))
@@ -220,18 +220,30 @@ async def test_a_lock_held_for_long_is_unavailable(pair: Pair) -> None:
     assert [row.name for row in pair.one.records(claim.run_id)] == ["a"]
 
 
-async def test_refresh_is_stamped_after_its_lock_wait(pair: Pair) -> None:
-    """F: a refresh that waited is stamped when it got the lock, not when its transaction or statement began."""
+async def test_a_write_is_stamped_after_its_lock_wait(pair: Pair) -> None:
+    """F: a write that waited is stamped when it got the lock, not when its transaction or statement began."""
     claim = await pair.one.claim(await pair.one.submit())
-    write = await pair.begin(pair.one.write(claim, task()))
-    refresh = await pair.blocks(pair.other.is_held(claim))
+    first = await pair.begin(pair.one.write(claim, task()))
+    second = await pair.blocks(pair.other.write(claim, task("ship")))
     waited = pair.other.now()
     pair.commit()
-    await write
-    assert await refresh
+    await first
+    await second
     stamped = pair.other.entry(claim.run_id).refreshed_at
     assert stamped is not None
     assert stamped >= waited
+
+
+async def test_one_locked_entry_does_not_hold_up_a_refresh(pair: Pair) -> None:
+    """F: a refresh answers at once; the claim whose entry is being written is in neither list, the others are held."""
+    busy, free = await claims(pair.one, 2)
+    write = await pair.begin(pair.one.write(busy, task()))
+    answer = await pair.other.refresh(busy, free)
+    pair.commit()
+    await write
+    assert [held.run_id for held in answer.held] == [free.run_id]
+    assert answer.lost == []
+    assert await pair.other.is_held(busy)
 
 
 async def test_relays_skip_what_another_leases(pair: Pair) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from dispatcher.cli.demo.processes import Child, Processes, free_port, listening
-from dispatcher.secrets import new_signing_secret
+from endpoint_sdk.wire import signature
 
 DEMO_DAEMONS: Final[dict[str, dict[str, int]]] = {
     "recoverOverdueOutboxEntries": {
@@ -124,7 +124,7 @@ def command(*words: str) -> list[str]:
 
 
 def signing_secret() -> str:
-    return new_signing_secret()
+    return signature.new_secret()
 
 
 def _inherited() -> dict[str, str]:

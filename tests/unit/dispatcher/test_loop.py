@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from dispatcher import errors
 from dispatcher.loop import Loop
 
 AGES = 3_600_000
@@ -168,3 +169,23 @@ async def test_stop_ends_a_tick_under_way() -> None:
     await loop.stop()
     await loop.stop()
     assert daemon.count == 1
+
+
+async def test_a_paused_tick_is_no_progress(caplog: pytest.LogCaptureFixture) -> None:
+    """A daemon that only pauses stops being well; a database away is one line of log, without a trace."""
+    now = [0.0]
+    daemon = Ticks(*[{"paused": 1}] * 2, errors.Unavailable("unavailable", "the database is away"))
+    loop = Loop(daemon, 1_000, clock=lambda: now[0])
+    loop.start()
+    await daemon.reach(1)
+    now[0] = 31.0
+    loop.wake()
+    await daemon.reach(2)
+    await asyncio.sleep(0)
+    assert not _is_well(loop)
+    loop.wake()
+    await daemon.reach(3)
+    await asyncio.sleep(0)
+    await loop.stop()
+    assert "daemon tick failed" in caplog.text
+    assert "Traceback" not in caplog.text

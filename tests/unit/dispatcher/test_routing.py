@@ -85,3 +85,10 @@ def test_a_name_in_two_namespaces_is_each_ones_own() -> None:
     targets = [target("same", namespace="theirs"), target("same", namespace="default")]
     [found] = routing.targets_for(ORDER, [Route(publish=("same",))], targets)
     assert found.namespace == "default"
+
+
+def test_a_namespace_does_not_shadow_the_file() -> None:
+    """Of two endpoints with the name a route gives, the preferred one gets the queue."""
+    targets = [target("orders"), target("orders", namespace="default")]
+    [found] = routing.targets_for(ORDER, [Route(publish=("orders",))], targets)
+    assert found.namespace is None

@@ -92,18 +92,3 @@ def test_unusable_key_file(tmp_path: Path) -> None:
     assert caught.value.code == "key_file"
     with pytest.raises(errors.StartUpError):
         secrets.open_keys(f"sqlite:///{tmp_path}/none/x.db", None)
-
-
-def test_signing_secrets() -> None:
-    """A signing secret is whsec_ and base64 of 24 to 64 bytes; faults show nothing of it."""
-    assert len(secrets.signing_secret(secrets.new_signing_secret())) == 32
-    for bad in ("abc", "whsec_", "whsec_!!!!", "whsec_" + "A" * 28, "whsec_" + "A" * 92, "whsec_é"):
-        with pytest.raises(ValueError, match=r"whsec_|24 to 64") as caught:
-            secrets.signing_secret(bad)
-        assert "AAAA" not in str(caught.value)
-
-
-def test_hint_shows_four_characters_at_most() -> None:
-    """Of a secret the last four characters are shown, of a short one nothing."""
-    assert secrets.hint("whsec_" + "A" * 20 + "x7Qd") == "…x7Qd"
-    assert secrets.hint("short") == "…"
