@@ -139,9 +139,7 @@ def _foreign_types(info: Any, seen: set[int] | None = None) -> Iterator[type]:
         return
     seen.add(id(info))
     if isinstance(info, msgspec.inspect.CustomType):
-        # `object` is how strictly typed code writes Any.
-        if info.cls is not object:
-            yield info.cls
+        yield info.cls
     elif isinstance(info, msgspec.Struct):
         for name in info.__struct_fields__:
             yield from _foreign_types(getattr(info, name), seen)

@@ -7,12 +7,13 @@ only when its record is acknowledged.
 
 import asyncio
 import contextlib
+import copy
 import functools
 import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -269,14 +270,12 @@ class Driver:
 
 async def _in_loop(call: Call, context: TaskContext) -> Returned:
     call.stage = "body"
-    body = functools.partial(call.definition.fn, *call.args, **call.kwargs)
-    return await bodies.in_loop(body, context, call.definition.timeout)
+    return await bodies.in_loop(_bound(call), context, call.definition.timeout)
 
 
 async def _in_thread(pool: bodies.Threads, call: Call, context: TaskContext) -> Returned:
     call.stage = "thread"
-    body = functools.partial(call.definition.fn, *call.args, **call.kwargs)
-    return await pool.run(body, context, call.definition.timeout)
+    return await pool.run(_bound(call), context, call.definition.timeout)
 
 
 async def _settle_cancellation(returned: Returned) -> None:
@@ -289,6 +288,12 @@ async def _settle_cancellation(returned: Returned) -> None:
     if isinstance(returned.error, asyncio.CancelledError) or (task is not None and task.cancelling()):
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
+
+
+def _bound(call: Call) -> Callable[[], Any]:
+    """The body with arguments of its own: what it does to them is not seen by the workflow, on replay neither."""
+    args, kwargs = copy.deepcopy((call.args, call.kwargs))
+    return functools.partial(call.definition.fn, *args, **kwargs)
 
 
 def finished_ms(record: messages.RecordIn | messages.Record) -> int:

@@ -50,8 +50,8 @@ class Transport(Protocol):
 class Hold:
     """One claim being kept alive.
 
-    `sent_at` is when the last accepted call for it was *sent*, `lost` the code of its loss; *on_lost* and *on_stop* are called from the
-    refresher's thread and must hand over to wherever they belong.
+    `sent_at` is when the last accepted call for it was *sent*, `lost` the code of its loss. *on_lost* and *on_stop* are
+    called from the refresher's thread and must hand over to wherever they belong.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Hold:
 
 
 class Refresher:
-    """All claims held by this process and the thread that refreshes them; the thread lives while there are any."""
+    """All claims held by this process and the thread that refreshes them, from the first claim until `close`."""
 
     def __init__(
         self,

@@ -41,6 +41,7 @@ __all__ = ["Completed", "Diverged", "Ended", "Engine", "Failed", "Lost", "Port",
 
 _log: Final = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 10.0
+_LONGEST_WAIT: Final = timedelta(seconds=10)
 
 I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
@@ -168,8 +169,7 @@ class Engine:
 
     def moved(self) -> None:
         """Some call waits now, which may have been the last thing to wait for before leaving."""
-        if self._leaving or self._port.remaining() is not None:
-            self._hand_out.wake()
+        self._hand_out.wake()
 
     def hand_out(self, call: Call, outcome: Outcome) -> None:
         """*outcome* of *call* is acknowledged."""
@@ -272,14 +272,18 @@ class Engine:
 
     # --- suspension --------------------------------------------------------------------------------------------------
     def _suspend_if_waiting(self) -> None:
-        """Ends here if no task may start, or none can in the host's time, and nothing is under way."""
+        """Ends here if no task may start, or none can soon or in the host's time, and nothing is under way."""
         under_way = any(call.stage in ("busy", "body", "thread") for call in self._driving)
         if not self._pending or under_way or not self._handler.waits:
             return
         delay = self._delay()
-        left = self._port.remaining()
-        if self.leaving() or (delay is not None and left is not None and left <= delay):
+        if self.leaving() or (delay is not None and self._is_long(delay)):
             self._end(Suspended(delay))
+
+    def _is_long(self, delay: timedelta) -> bool:
+        """Whether a wait gives the run and its place up until it is over: beyond ten seconds, or the host's time."""
+        left = self._port.remaining()
+        return delay > _LONGEST_WAIT or (left is not None and left <= delay)
 
     def _delay(self) -> timedelta | None:
         """The time to the earliest retry when every call waits for one."""

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from endpoint_sdk.context import ContextLogger
-from endpoint_sdk.tasks import AnyTask
+from endpoint_sdk.tasks import AnyTask, definition_of
 from endpoint_sdk.wire import clock, messages
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Run(_RunBase):
         Raises TaskFailed when its attempts are used up, OutcomeUnknown for an at-most-once task started by an executor
         that died, ConfigurationError when the arguments cannot be recorded or another function goes by its name.
         """
-        outcome: Outcome = await self._engine.call(fn.definition, args, kwargs)
+        outcome: Outcome = await self._engine.call(definition_of(fn), args, kwargs)
         result: T = self._take(outcome)
         return result
 

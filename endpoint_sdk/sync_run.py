@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
 
 from endpoint_sdk.run import RunInfo, _RunBase
-from endpoint_sdk.tasks import AnyTask
+from endpoint_sdk.tasks import AnyTask, definition_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -47,7 +47,7 @@ class SyncRun(_RunBase):
 
     def submit(self, fn: AnyTask[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]:
         """Starts *fn* and returns at once; several submitted tasks run side by side."""
-        return TaskFuture(self, self._handler.submit(self._engine.starter(fn.definition, args, kwargs)))
+        return TaskFuture(self, self._handler.submit(self._engine.starter(definition_of(fn), args, kwargs)))
 
     def map(self, fn: AnyTask[[I], T], items: Iterable[I], /, *, limit: int = 50) -> list[T]:
         """The results of *fn* for each item, in the order of *items*; at most *limit* run at once."""

@@ -96,6 +96,13 @@ class AsyncTask(_Defined[P, T]):
 AnyTask: TypeAlias = Task[P, T] | AsyncTask[P, T]
 
 
+def definition_of(fn: object) -> Definition:
+    """The definition of the task *fn*; raises ConfigurationError for a function nobody decorated."""
+    if not isinstance(fn, _Defined):
+        raise ConfigurationError(f"{getattr(fn, '__qualname__', fn)!r} is not a task: decorate it with @task")
+    return fn.definition
+
+
 class _TaskDecorator(Protocol):
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]

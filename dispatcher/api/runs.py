@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, get_args
+from typing import Any, Final, Protocol, TypeVar, get_args
 
 import msgspec
 from msgspec.json import Decoder
@@ -14,21 +14,37 @@ from dispatcher.api import bodies, queries
 from dispatcher.api import errors as api_errors
 from dispatcher.api.call import Answer, Call, answer
 from dispatcher.api.executing import token
-from dispatcher.api.routing import Route
+from dispatcher.api.routing import Handler, Route
 from dispatcher.lifecycle import is_terminal
 from dispatcher.secrets import WRITE_PREFIX
+from dispatcher.settings import Settings
 from dispatcher.store import Store
 from endpoint_sdk.wire import identity, limits
 from endpoint_sdk.wire.messages import Status
-from endpoint_sdk.wire.operating import CancelRun, ReleaseRun, RequeueRun, RunAnswer, SubmitBatch, SubmitRun, Submitted
+from endpoint_sdk.wire.operating import (
+    CancelRun,
+    ReleaseRun,
+    RequeueRun,
+    RunAnswer,
+    RunView,
+    SubmitBatch,
+    SubmitRun,
+    Submitted,
+)
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 _SUBMIT: Final = Decoder(SubmitRun)
 _BATCH: Final = Decoder(SubmitBatch)
-_CANCEL: Final = Decoder(CancelRun)
-_RELEASE: Final = Decoder(ReleaseRun)
-_REQUEUE: Final = Decoder(RequeueRun)
 _FILTERS: Final = ("status", "workflow", "version", "idempotencyKey", "stuckForMs", "limit", "after")
 _LAST: Final = 2**31 - 1
+
+
+class _Change(Protocol[T_contra]):
+    async def __call__(
+        self, store: Store, settings: Settings, namespace: str, run_id: str, request: T_contra, actor: str
+    ) -> RunView: ...
 
 
 class _Reader(Protocol):
@@ -138,31 +154,17 @@ async def why(call: Call) -> Answer:
     return answer(found)
 
 
-async def cancel(call: Call) -> Answer:
-    caller = await call.caller("operate")
-    request = await bodies.decoded(call, _CANCEL, empty=b"{}")
-    held, run_id = call.services, _run_id(call)
-    return answer(
-        RunAnswer(await operations.cancel(held.store, held.settings, caller.namespace, run_id, request, caller.actor))
-    )
+def _operation(decoder: Decoder[T], change: _Change[T]) -> Handler:
+    """A handler for an operator's call: its body may be empty, its answer is the run as it is then."""
 
+    async def handle(call: Call) -> Answer:
+        caller = await call.caller("operate")
+        request = await bodies.decoded(call, decoder, empty=b"{}")
+        held = call.services
+        run = await change(held.store, held.settings, caller.namespace, _run_id(call), request, caller.actor)
+        return answer(RunAnswer(run))
 
-async def release(call: Call) -> Answer:
-    caller = await call.caller("operate")
-    request = await bodies.decoded(call, _RELEASE, empty=b"{}")
-    held, run_id = call.services, _run_id(call)
-    return answer(
-        RunAnswer(await operations.release(held.store, held.settings, caller.namespace, run_id, request, caller.actor))
-    )
-
-
-async def requeue(call: Call) -> Answer:
-    caller = await call.caller("operate")
-    request = await bodies.decoded(call, _REQUEUE, empty=b"{}")
-    held, run_id = call.services, _run_id(call)
-    return answer(
-        RunAnswer(await operations.requeue(held.store, held.settings, caller.namespace, run_id, request, caller.actor))
-    )
+    return handle
 
 
 def _run_id(call: Call) -> str:
@@ -219,7 +221,7 @@ ROUTES: Final = (
     Route("GET", "/v1/runs/{run_id}/records", records),
     Route("GET", "/v1/runs/{run_id}/result", result),
     Route("GET", "/v1/runs/{run_id}/why", why),
-    Route("POST", "/v1/runs/{run_id}/cancel", cancel),
-    Route("POST", "/v1/runs/{run_id}/release", release),
-    Route("POST", "/v1/runs/{run_id}/requeue", requeue),
+    Route("POST", "/v1/runs/{run_id}/cancel", _operation(Decoder(CancelRun), operations.cancel)),
+    Route("POST", "/v1/runs/{run_id}/release", _operation(Decoder(ReleaseRun), operations.release)),
+    Route("POST", "/v1/runs/{run_id}/requeue", _operation(Decoder(RequeueRun), operations.requeue)),
 )

@@ -327,14 +327,9 @@ async def test_a_divergence_stalls_the_run() -> None:
     handling.dispatcher.records = [
         messages.RecordIn("task", "one", "h", 0, "ended", "completed", 1, msgspec.Raw(b'"x"'))
     ]
-    engine = replay.Engine
-
-    class Impatient(engine):  # type: ignore[misc, valid-type]
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args, idle_seconds=0.01)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "Engine", Impatient)
+        patch.setattr(replay, "IDLE_SECONDS", 0.01)
         await handling.run()
 
     assert isinstance(handling.dispatcher.ending, messages.Stall)

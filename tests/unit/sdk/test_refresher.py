@@ -62,7 +62,7 @@ class Fixture:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.server = Server()
-        self.refresher = refresher.Refresher(_Threadless, now=self.clock.now, jitter=lambda low, high: 1.0)
+        self.refresher = _Threadless(Server, now=self.clock.now, jitter=lambda low, high: 1.0)
         self.lost: list[tuple[str, str]] = []
         self.stops: list[str] = []
 
@@ -83,8 +83,11 @@ class Fixture:
         return self.refresher.once(self.server)
 
 
-class _Threadless(Server):
-    """A transport whose thread never gets to use it: the clock does not move by itself."""
+class _Threadless(refresher.Refresher):
+    """A refresher that never starts its thread: nothing happens but what a test does."""
+
+    def _start(self) -> None:
+        self._worker = None
 
 
 @pytest.fixture
@@ -153,7 +156,7 @@ def test_jitter_is_ten_percent_either_way() -> None:
         return high
 
     clock_ = FakeClock()
-    one = refresher.Refresher(_Threadless, now=clock_.now, jitter=jitter)
+    one = _Threadless(Server, now=clock_.now, jitter=jitter)
     claim = messages.HeldClaim("run_1", 5, "clm", "pmw")
     hold = refresher.Hold(URL, claim, 30, clock_.now(), lambda _: None, lambda _: None)
     one.hold(hold)
