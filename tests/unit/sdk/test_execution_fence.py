@@ -85,7 +85,7 @@ async def test_a_fence_that_gets_no_answer_starts_no_body() -> None:
 
 
 # --- records before effects ------------------------------------------------------------------------------------------
-async def test_an_at_most_once_body_waits_for_its_started_record() -> None:
+async def test_at_most_once_start_record_not_awaited() -> None:
     """I7: the body has not begun when the started record is sent, lost and sent again."""
     handling = Handling(payment)
     seen: list[list[str]] = []

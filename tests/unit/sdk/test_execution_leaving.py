@@ -45,7 +45,7 @@ async def test_time_nearly_up_hands_the_run_off_at_a_boundary() -> None:
     assert [record.name for record in handling.dispatcher.records] == ["one"]
 
 
-async def test_no_handoff_while_a_body_runs() -> None:
+async def test_hand_off_with_a_body_in_flight() -> None:
     """The margin comes in the middle of a thread's body: nothing is released before that body is over."""
     started, finish = threading.Event(), threading.Event()
 
