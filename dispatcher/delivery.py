@@ -14,7 +14,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from dispatcher import endings, leasing
+from dispatcher import endings, errors, leasing
 from dispatcher.endpoints import RelayTarget
 from dispatcher.queues import Queue
 from dispatcher.registry import Registry
@@ -24,6 +24,8 @@ from dispatcher.store import Session, Store, backlog, entries
 from dispatcher.store.entries import Entry
 from endpoint_sdk.wire.messages import Delivery
 from publishers.base import Outcome, Publisher
+
+_AGAIN_SECONDS: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +140,21 @@ class PublishPendingOutboxEntries:
             extra={"run_id": entry.run_id, "revision": entry.revision, "endpoint": target.name, "row": outcome.row},
         )
         if outcome.kind != "published":
-            await self._store.transact(lambda session: self._unpublish(session, entry, outcome))
+            await self._write_back(entry, outcome)
+
+    async def _write_back(self, entry: Entry, outcome: Outcome) -> None:
+        """The outcome is stored; while the database is away it is tried again, until the deadline would decide anyway.
+
+        Raises Unavailable then. An outcome lost would be counted as an ending, even where no executor was reached.
+        """
+        deadline = self._deadline()
+        while True:
+            try:
+                return await self._store.transact(lambda session: self._unpublish(session, entry, outcome))
+            except errors.Unavailable:
+                if time.monotonic() + _AGAIN_SECONDS > deadline:
+                    raise
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _publish(self, target: RelayTarget, entry: Entry) -> Outcome:
         try:

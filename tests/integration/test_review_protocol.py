@@ -1,10 +1,14 @@
 """What a review found in the protocol: clocks stepped back, and connections of endpoints that hang."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from dispatcher import errors
 from dispatcher.settings import Publishing
+from dispatcher.store import Session
 from endpoint_sdk.wire.messages import Delivery
 from publishers.base import Outcome
 from tests.integration.relays import PUBLISHED, Relays, publish, settle
@@ -90,3 +94,25 @@ async def test_a_full_endpoint_leaves_its_turns_to_the_next(world: World, relays
         await world.submit()
     await publish(relays.relay())
     assert (len(first.deliveries), len(second.deliveries)) == (1, 2)
+
+
+async def test_an_outcome_outlives_a_database_away(
+    world: World, relays: Relays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I10: a push that reached nobody is not counted because the database was away when it failed."""
+    relays.endpoint("orders", Outcome("failed", "connect"))
+    run_id = await world.submit()
+    relay = relays.relay()
+    transact = world.store.transact
+    refusals = [errors.Unavailable("unavailable", "away")] * 2
+
+    async def sometimes(operation: Callable[[Session], Any]) -> Any:
+        if relay.in_flight and refusals:
+            raise refusals.pop()
+        return await transact(operation)
+
+    monkeypatch.setattr(world.store, "transact", sometimes)
+    await publish(relay)
+    entry = world.entry(run_id)
+    assert (entry.status, entry.failures, entry.endings) == ("pending", 1, 0)
+    assert refusals == []
