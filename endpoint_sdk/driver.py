@@ -291,9 +291,16 @@ async def _settle_cancellation(returned: Returned) -> None:
 
 
 def _bound(call: Call) -> Callable[[], Any]:
-    """The body with arguments of its own: what it does to them is not seen by the workflow, on replay neither."""
-    args, kwargs = copy.deepcopy((call.args, call.kwargs))
-    return functools.partial(call.definition.fn, *args, **kwargs)
+    """The body with arguments of its own: what it does to them is not seen by the workflow, on replay neither.
+
+    They are copied where the body runs, so that one that refuses to be copied is a failure of the attempt.
+    """
+
+    def body() -> Any:
+        args, kwargs = copy.deepcopy((call.args, call.kwargs))
+        return call.definition.fn(*args, **kwargs)
+
+    return body
 
 
 def finished_ms(record: messages.RecordIn | messages.Record) -> int:

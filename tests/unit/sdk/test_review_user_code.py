@@ -2,8 +2,9 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Any, Never
 
+import msgspec
 import pytest
 
 from endpoint_sdk import Retry, RetryAfterError, Run, SyncRun, TaskFailed, addresses, aws_events, task, workflow
@@ -213,3 +214,31 @@ async def test_a_long_wait_gives_the_run_up() -> None:
     assert isinstance(ended, Suspended)
     assert ended.delay is not None
     assert timedelta(seconds=50) < ended.delay <= timedelta(seconds=60)
+
+
+class _Uncopied(msgspec.Struct):
+    number: int
+
+    def __deepcopy__(self, _memo: object) -> Never:
+        raise RuntimeError("no copies of me")
+
+
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_an_argument_that_cannot_be_copied_fails_its_task(kind: str) -> None:
+    """Such an argument is a failure of the task, recorded and told, not a run that starts over for ever."""
+
+    @task(retry=Retry.never())
+    def in_thread(_given: _Uncopied) -> None:
+        """Never reached."""
+
+    @task(retry=Retry.never())
+    async def in_loop(_given: _Uncopied) -> None:
+        """Never reached."""
+
+    @workflow("uncopied")
+    async def handler(run: Run) -> None:
+        await run.task(in_loop if kind == "async" else in_thread, _Uncopied(1))
+
+    ended = await Engine(handler, grant(), MemoryPort()).run()
+    assert isinstance(ended, Failed)
+    assert "no copies of me" in ended.error.message
