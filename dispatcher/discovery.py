@@ -61,9 +61,10 @@ class Discovery:
         now = time.monotonic()
         known = await self._registry.targets()
         self._next = {item.endpoint_id: self._next.get(item.endpoint_id, (0.0, _FIRST_RETRY)) for item in known}
-        due = [item for item in known if self._next[item.endpoint_id][0] <= now]
-        due = sorted(due, key=lambda item: self._next[item.endpoint_id][0])[:_AT_ONCE]
-        results = await asyncio.gather(*(self._probe(item) for item in due))
+        longest = sorted(known, key=lambda item: self._next[item.endpoint_id][0])[:_AT_ONCE]
+        results = await asyncio.gather(
+            *(self._probe(item) for item in longest if self._next[item.endpoint_id][0] <= now)
+        )
         answered = sum(result.ok for result in results)
         return {"answered": answered, "unreached": len(results) - answered}
 

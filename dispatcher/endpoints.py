@@ -25,10 +25,10 @@ from endpoint_sdk.wire.operating import AddEndpoint, EndpointView, KeyView
 from publishers.base import Target
 
 ROTATION_GRACE_MS: Final = 24 * 3_600_000
-log = logging.getLogger(__name__)
-
 _WORKFLOWS: Final = msgspec.json.Decoder(list[ServedWorkflow])
 _ADDRESSES: Final = msgspec.json.Decoder(tuple[str, ...])
+
+log = logging.getLogger(__name__)
 
 
 class RelayTarget(msgspec.Struct, frozen=True):

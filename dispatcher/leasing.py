@@ -53,6 +53,8 @@ def lease(session: Session, endpoint_id: str, turns: Sequence[Turn], *, hold_ms:
     Its row stays locked to the end of the transaction: replicas never fill it twice.
     """
     room = backlog.room(session, endpoint_id)
+    if not room:
+        return [], 0
     batch = min(room, BATCH)
     now = session.now()
     found: list[Entry] = []

@@ -81,10 +81,10 @@ class Loop:
             counts = await self.daemon.once()
         except errors.Unavailable as error:
             log.warning("daemon tick failed", extra={"daemon": self.name, "cause": error.message})
-            return min(self._interval, _RETRY_SECONDS)
         except Exception:
             log.exception("daemon tick failed", extra={"daemon": self.name})
-            return min(self._interval, _RETRY_SECONDS)
-        if not counts.get("paused"):
-            self._well_at = self._clock()
-        return _SOON_SECONDS if counts.get("more") else self._interval
+        else:
+            if not counts.get("paused"):
+                self._well_at = self._clock()
+            return _SOON_SECONDS if counts.get("more") else self._interval
+        return min(self._interval, _RETRY_SECONDS)

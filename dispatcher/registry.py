@@ -20,23 +20,25 @@ class Registry:
         self._store = store
         self._keys = keys
         self._file_order = file_order
-        self._known: list[RelayTarget] = []
+        self._known: list[RelayTarget] | None = None
         self._until = 0.0
         self._loading = asyncio.Lock()
 
     async def targets(self, namespace: str | None = None) -> list[RelayTarget]:
         """The endpoints that serve *namespace* (None: every endpoint), the preferred first."""
-        if time.monotonic() >= self._until:
+        known = self._known
+        if known is None or time.monotonic() >= self._until:
             async with self._loading:
-                if time.monotonic() >= self._until:
-                    self._known = await endpoints.targets(
+                known = self._known
+                if known is None or time.monotonic() >= self._until:
+                    known = self._known = await endpoints.targets(
                         self._store,
                         self._keys,
                         file_order=self._file_order,
-                        leave_out_unreadable=self._until > 0,
+                        leave_out_unreadable=known is not None,
                     )
                     self._until = time.monotonic() + _FRESH
-        return [item for item in self._known if namespace is None or item.within(namespace)]
+        return [item for item in known if namespace is None or item.within(namespace)]
 
     async def default_version(self, namespace: str, workflow: str) -> str | None:
         """The version of *workflow* discovered last, or None when no endpoint of *namespace* serves it."""
@@ -44,4 +46,4 @@ class Registry:
 
     def invalidate(self) -> None:
         """The next call reads the database again."""
-        self._until = min(self._until, time.monotonic())
+        self._until = 0.0

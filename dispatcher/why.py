@@ -1,6 +1,6 @@
 """Why a run is not moving: one sentence derived from what is stored, the facts behind it, and the next command."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,14 @@ from dispatcher.store import Session, Store, runs, transitions
 from dispatcher.store.entries import Entry
 from endpoint_sdk.wire import clock
 from endpoint_sdk.wire.operating import Why
+
+_STALLED: Final = {
+    "crash_loop": "The run is stalled: its executor died {kills} times with nothing recorded between"
+    " (last record: {last}).",
+    "undeliverable": "The run is stalled: {deliveries} deliveries and {endings} endings brought no progress.",
+    "too_old": "The run is stalled: it waited {waited} ms and nobody claimed it.",
+    "divergence": "The run is stalled: the code asks for other tasks than the ones recorded.",
+}
 
 Seen = tuple[runs.Row, Entry | None, transitions.Transition | None, int]
 
@@ -42,16 +50,9 @@ def _without_entry(run: runs.Row, last: transitions.Transition | None) -> Why:
     facts = {"status": run.status, "reason": run.reason, **details}
     if run.status != "stalled":
         return Why(f"The run is {run.status}: nothing is left to do.", facts, None)
-    sentence = {
-        "crash_loop": "The run is stalled: its executor died {kills} times with nothing recorded between"
-        " (last record: {last}).",
-        "undeliverable": "The run is stalled: {deliveries} deliveries and {endings} endings brought no progress.",
-        "divergence": "The run is stalled: the code asks for other tasks than the ones recorded.",
-    }.get(run.reason or "", "The run is stalled: {reason}.")
+    too_old = run.reason == "undeliverable" and "waitedMs" in details and not details.get("endings")
     last_record = details.get("lastRecord") or {}
-    if run.reason == "undeliverable" and "waitedMs" in details and not details.get("endings"):
-        sentence = "The run is stalled: it waited {waited} ms and nobody claimed it."
-    words = sentence.format(
+    words = _STALLED.get("too_old" if too_old else run.reason or "", "The run is stalled: {reason}.").format(
         waited=details.get("waitedMs"),
         kills=details.get("kills", "several"),
         endings=details.get("endings", "too many"),

@@ -168,7 +168,7 @@ class Engine:
         return self._leaving
 
     def moved(self) -> None:
-        """Some call waits now, which may have been the last thing to wait for before leaving."""
+        """Some call waits now, which may have been the last thing under way."""
         self._hand_out.wake()
 
     def hand_out(self, call: Call, outcome: Outcome) -> None:

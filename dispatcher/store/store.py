@@ -98,9 +98,10 @@ class Store:
         deadline = time.monotonic() + _CLOSING_SECONDS
         while self._running and time.monotonic() < deadline:
             time.sleep(0.01)
-        with self._lock:
-            for connection in self._open if self._running else ():
-                connection.abort()
+        if self._running:
+            with self._lock:
+                for connection in self._open:
+                    connection.abort()
         self._threads.shutdown(wait=True)
         with self._lock:
             for connection in self._open:

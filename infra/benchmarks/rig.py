@@ -14,7 +14,8 @@ import psycopg
 
 from dispatcher.cli.demo.postgres import postgres
 from dispatcher.cli.demo.processes import Child, Processes, cpu_seconds, rss_mb
-from dispatcher.cli.demo.site import Site, signing_secret
+from dispatcher.cli.demo.site import Site
+from endpoint_sdk.wire import signature
 
 _FINISHED: Final = "SELECT id, finished_at FROM run WHERE status = 'completed'"
 _COUNT: Final = "SELECT count(*) FROM run WHERE status = 'completed'"
@@ -75,7 +76,7 @@ def rig(folder: Path, database: str) -> Iterator[Rig]:
         processes = stack.enter_context(Processes(folder / "logs"))
         site = Site(folder, processes, url)
         site.start(1)
-        secret = signing_secret()
+        secret = signature.new_secret()
         environment = {
             "POINTSMAN_SIGNING_SECRET": secret,
             "POINTSMAN_ENDPOINT": "bench",

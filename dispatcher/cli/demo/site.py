@@ -11,7 +11,6 @@ from typing import Any, Final
 import httpx
 
 from dispatcher.cli.demo.processes import Child, Processes, free_port, listening
-from endpoint_sdk.wire import signature
 
 DEMO_DAEMONS: Final[dict[str, dict[str, int]]] = {
     "recoverOverdueOutboxEntries": {
@@ -121,10 +120,6 @@ class Site:
 def command(*words: str) -> list[str]:
     """The `pointsman` command line of this very installation."""
     return [sys.executable, "-m", "dispatcher.cli", *words]
-
-
-def signing_secret() -> str:
-    return signature.new_secret()
 
 
 def _inherited() -> dict[str, str]:

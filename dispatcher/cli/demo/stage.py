@@ -11,7 +11,8 @@ from typing import Any
 
 from dispatcher.cli.demo.figures import Line, read_bodies
 from dispatcher.cli.demo.processes import Child, Processes, ProcessFailed
-from dispatcher.cli.demo.site import Site, signing_secret
+from dispatcher.cli.demo.site import Site
+from endpoint_sdk.wire import signature
 
 
 @dataclass
@@ -19,7 +20,7 @@ class Stage:
     folder: Path
     processes: Processes
     site: Site
-    secret: str = field(default_factory=signing_secret)
+    secret: str = field(default_factory=signature.new_secret)
     begun: float = field(default_factory=time.monotonic)
 
     @property

@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -402,23 +402,33 @@ def test_dead_hosts_are_noticed_in_15_seconds() -> None:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
 
 
-async def certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost and its key."""
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost and its key; needs what the dispatcher's lock has, not the SDK's."""
+    pytest.importorskip("cryptography")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
     cert, key = folder / "cert.pem", folder / "key.pem"
-    making = await asyncio.create_subprocess_exec(
-        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
-        *("-keyout", str(key), "-out", str(cert)),
-        stderr=asyncio.subprocess.DEVNULL,
+    secret = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, secret.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(secret, hashes.SHA256())
     )
-    assert await making.wait() == 0
+    cert.write_bytes(made.public_bytes(Encoding.PEM))
+    key.write_bytes(secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return cert, key
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
 async def test_https(tmp_path: Path) -> None:
     """Over TLS, trusted peers are answered on kept connections; unknown ones and other names are refused."""
-    cert, key = await certificate(tmp_path)
+    cert, key = certificate(tmp_path)
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     theirs.load_cert_chain(cert, key)
 
