@@ -55,14 +55,26 @@ async def payment(run: Run, value: str) -> str:
     return await run.task(pay, value)
 
 
+class ByHand(refresher.Refresher):
+    """Refreshes only when the test says `once`: a real thread beside a clock the test moves would be a race."""
+
+    def _start(self) -> None:
+        pass
+
+
 class Handling:
     """One execution against the double; the host's time left is what the test sets."""
 
-    def __init__(self, served: Workflow[Any, Any] = order, dispatcher: DispatcherDouble | None = None) -> None:
+    def __init__(
+        self,
+        served: Workflow[Any, Any] = order,
+        dispatcher: DispatcherDouble | None = None,
+        refreshing: type[refresher.Refresher] = ByHand,
+    ) -> None:
         self.clock = FakeClock()
         self.dispatcher = dispatcher or DispatcherDouble(served.name, served.version)
         self.left: timedelta | None = None
-        self.refresher = refresher.Refresher(lambda: BlockingDouble(self.dispatcher), now=self.clock.now)
+        self.refresher = refreshing(lambda: BlockingDouble(self.dispatcher), now=self.clock.now)
         times = Times(self.clock.now, self.clock.sleep, lambda low, high: (low + high) / 2)
         self.context = Context(
             Exchange(self.dispatcher, URL, times),

@@ -9,6 +9,7 @@ import pytest
 
 from endpoint_sdk import Run, monotonic, task, workflow
 from endpoint_sdk.execution import Execution
+from endpoint_sdk.refresher import Refresher
 from endpoint_sdk.wire import messages
 from tests.unit.sdk.dispatcher_double import BlockingDouble
 from tests.unit.sdk.handling import Handling
@@ -58,7 +59,7 @@ async def test_a_thread_that_cannot_start_costs_one_run_and_no_other(monkeypatch
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", failing)
-    handling = Handling()
+    handling = Handling(refreshing=Refresher)
     with pytest.raises(RuntimeError, match="can't start"):
         await handling.execution.run()
     assert handling.refresher.once(BlockingDouble(handling.dispatcher)) == 0
