@@ -23,7 +23,7 @@ from dispatcher.settings import Publishing, Route, Stalling
 from dispatcher.store import Session, Store, backlog, entries
 from dispatcher.store.entries import Entry
 from endpoint_sdk.wire.messages import Delivery
-from publishers.base import Outcome, Publisher
+from publishers.base import Due, Outcome, Publisher
 
 _AGAIN_SECONDS: Final = 0.5
 
@@ -158,10 +158,13 @@ class PublishPendingOutboxEntries:
 
     async def _publish(self, target: RelayTarget, entry: Entry) -> Outcome:
         try:
-            return (await self._publisher_for(target).publish([self._delivery(target, entry)]))[0]
+            return (await self._publisher_for(target).publish([self._due(target, entry)]))[0]
         except Exception:
             log.exception("publisher raised", extra={"run_id": entry.run_id, "endpoint": target.name})
             return Outcome("failed", "publisher-error")
+
+    def _due(self, target: RelayTarget, entry: Entry) -> Due:
+        return Due(self._delivery(target, entry), entry.rank, entry.queued_at)
 
     def _delivery(self, target: RelayTarget, entry: Entry) -> Delivery:
         queue = Queue.from_key(entry.queue)

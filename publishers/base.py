@@ -26,8 +26,34 @@ class Outcome(Struct, frozen=True):
     detail: str | None = None
 
 
+class Due(Struct, frozen=True):
+    """One delivery to hand over: *rank* orders it within its queue, the lower the sooner.
+
+    *queued_at* says when its run became queued at the delivery's revision, in milliseconds since the epoch.
+    """
+
+    delivery: Delivery
+    rank: int
+    queued_at: int
+
+
+class Health(Struct, frozen=True):
+    """What a publisher's check found. `code` and `message` name the cause unless the state is active.
+
+    active: deliveries can be handed over · unreachable: nobody answers · misconfigured: somebody does, and it is not
+    what the configuration says (a missing queue, one of another kind, refused credentials).
+    """
+
+    state: Literal["active", "unreachable", "misconfigured"]
+    code: str | None = None
+    message: str | None = None
+
+
 class Target(Struct, frozen=True):
-    """Whom to push to: an address, its host's platform, and the decoded signing secrets valid now, newest first."""
+    """Whom to hand to: an address, its host's platform, and the decoded signing secrets valid now, newest first.
+
+    *url* is an endpoint's URL, a queue's URL, or a Redis URL without its password.
+    """
 
     name: str
     url: str
@@ -43,8 +69,8 @@ class Target(Struct, frozen=True):
 class Publisher(Protocol):
     """Hands deliveries to one route."""
 
-    async def publish(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
-        """One outcome per delivery, in order. The relay takes an exception for `failed`."""
+    async def publish(self, due: Sequence[Due]) -> list[Outcome]:
+        """One outcome per delivery, in order. The relay takes an exception, or one missing, for `failed`."""
         ...
 
     async def close(self) -> None:

@@ -1,23 +1,19 @@
 """Push: a delivery is a signed POST, its connection held to the end of the handler."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
-
 from endpoint_sdk.transport.errors import TransportError
 from endpoint_sdk.wire.messages import Delivery
 from publishers import policy, post
-from publishers.base import Outcome, Target
+from publishers.base import Due, Outcome, Target
+from publishers.message import encode, message_id
 from publishers.post import Transport
 
 HOLD_SECONDS: Final = 900.0
 """How long a connection is held: the longest a Lambda function can run."""
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class PushPublisher:
@@ -40,11 +36,11 @@ class PushPublisher:
         self._hold_seconds = hold_seconds
         self._now = now
 
-    async def publish(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def publish(self, due: Sequence[Due]) -> list[Outcome]:
         """What became of each delivery, once its connection has ended; they are pushed side by side."""
-        if len(deliveries) == 1:
-            return [await self._push(deliveries[0])]
-        return list(await asyncio.gather(*(self._push(delivery) for delivery in deliveries)))
+        if len(due) == 1:
+            return [await self._push(due[0].delivery)]
+        return list(await asyncio.gather(*(self._push(each.delivery) for each in due)))
 
     async def close(self) -> None:
         """Does nothing: the transport belongs to whoever made it."""
@@ -54,7 +50,7 @@ class PushPublisher:
             answer = await post.signed(
                 self._target,
                 self._transport,
-                f"{delivery.run_id}_{delivery.revision}",
+                message_id(delivery),
                 encode(delivery),
                 now=self._now(),
                 timeout=self._hold_seconds,
@@ -65,9 +61,3 @@ class PushPublisher:
         except TransportError as error:
             return policy.judge(error, self._now())
         return policy.judge(answer, self._now())
-
-
-def encode(delivery: Delivery) -> bytes:
-    """The body of a delivery: JSON in ASCII, so that nothing on the way re-encodes what was signed."""
-    body = _encode(delivery)
-    return body if body.isascii() else json.dumps(json.loads(body), separators=(",", ":")).encode()

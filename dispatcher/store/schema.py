@@ -108,6 +108,11 @@ outbox_entry: Final = sa.Table(
     sa.Column("claimed_at", sa.BigInteger),
     sa.Column("refreshed_at", sa.BigInteger),
     sa.Column("recorded_at", sa.BigInteger),
+    # How and when it was last published: pollers may take what a broker has had for too long.
+    sa.Column("route", sa.Text),
+    sa.Column("published_at", sa.BigInteger),
+    # Messages a broker was given since the run was last claimed: each doubles the time to the next.
+    _count("copies"),
     sa.CheckConstraint("status IN ('pending', 'published', 'claimed')", name="outbox_entry_status"),
     sa.CheckConstraint(
         "(status = 'claimed') = (claim_id IS NOT NULL AND claimed_at IS NOT NULL AND refreshed_at IS NOT NULL)",
@@ -134,6 +139,20 @@ outbox_entry: Final = sa.Table(
         sqlite_where=sa.text("status <> 'pending'"),
     ),
     sa.Index("outbox_entry_queued", "queued_at"),
+    sa.Index(
+        "outbox_entry_published_queue",
+        "queue",
+        "rank",
+        "run_id",
+        postgresql_where=sa.text("status = 'published'"),
+        sqlite_where=sa.text("status = 'published'"),
+    ),
+    sa.Index(
+        "outbox_entry_claim",
+        "claim_id",
+        postgresql_where=sa.text("status = 'claimed'"),
+        sqlite_where=sa.text("status = 'claimed'"),
+    ),
 )
 
 run_transition: Final = sa.Table(
@@ -201,7 +220,21 @@ endpoint: Final = sa.Table(
     sa.Column("workflows", sa.Text, nullable=False, server_default="[]"),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("discovered_at", sa.BigInteger),
+    # push, sqs, redis or memory: every publisher has a row here, and its signing keys.
+    sa.Column("type", sa.Text, nullable=False, server_default="push"),
+    sa.Column("republish_ms", sa.BigInteger),
     sa.UniqueConstraint("namespace", "name", name="endpoint_name"),
+)
+
+# What pollers say they serve; with the endpoints' discovery it tells which version of a workflow is the latest.
+served_workflow: Final = sa.Table(
+    "served_workflow",
+    metadata,
+    sa.Column("namespace", sa.Text, primary_key=True),
+    sa.Column("workflow", sa.Text, primary_key=True),
+    sa.Column("version", sa.Text, primary_key=True),
+    sa.Column("first_seen_at", sa.BigInteger, nullable=False),
+    sa.Column("seen_at", sa.BigInteger, nullable=False),
 )
 
 signing_key: Final = sa.Table(

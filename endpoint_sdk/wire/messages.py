@@ -7,7 +7,7 @@ Payloads stay `Raw`: the dispatcher stores and forwards their bytes and never lo
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from endpoint_sdk.wire import limits
 
@@ -120,6 +120,13 @@ class Discovered(Lenient, frozen=True):
     key_hint: str | None = None
 
 
+class Signed(Lenient, frozen=True):
+    """A signed delivery where a route has no headers of its own: a Redis member, a direct Lambda invoke."""
+
+    headers: dict[str, str]
+    body: str
+
+
 # --- executing -------------------------------------------------------------------------------------------------------
 class ExecutorInfo(Compact, frozen=True):
     id: Name
@@ -200,6 +207,29 @@ class Grant(Lenient, frozen=True):
     stop: Stop | None = None
     records: list[Record] = []
     records_after: int | None = None
+
+
+class WantedWorkflow(Lenient, frozen=True):
+    """A workflow a poller serves, with every version it can run."""
+
+    name: Name
+    versions: Annotated[list[Name], Meta(min_length=1, max_length=100)]
+
+
+class ClaimMany(Lenient, frozen=True):
+    """A poll: claims up to *limit* runs of these queues; 0 claims none and only says what the caller serves."""
+
+    workflows: Annotated[list[WantedWorkflow], Meta(min_length=1, max_length=limits.MAX_BATCH)]
+    request_id: Id
+    executor: ExecutorInfo
+    refresh_interval_ms: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    pools: Annotated[list[Name], Meta(min_length=1, max_length=100)] = field(default_factory=lambda: ["default"])
+    limit: Annotated[int, Meta(ge=0, le=limits.MAX_CLAIMS)] = 1
+    wait_ms: Wait = 0
+
+
+class Claimed(Lenient, frozen=True):
+    claims: list[Grant]
 
 
 class HeldClaim(Lenient, frozen=True):

@@ -10,7 +10,7 @@ from dispatcher.settings import Route
 from dispatcher.store import Session
 from dispatcher.store import endpoints as endpoint_store
 from endpoint_sdk.wire.messages import Delivery, ServedWorkflow
-from publishers.base import Outcome, Target
+from publishers.base import Due, Outcome, Target
 from tests.integration.world import World
 
 PUBLISHED = Outcome("published", "settled")
@@ -27,7 +27,8 @@ class Endpoint:
         self.deliveries: list[Delivery] = []
         self.arrived = asyncio.Event()
 
-    async def publish(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def publish(self, due: Sequence[Due]) -> list[Outcome]:
+        deliveries = [each.delivery for each in due]
         self.deliveries += deliveries
         self.arrived.set()
         answers = []

@@ -11,7 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # What executors have for certain is msgspec; the rest is imported inside the function that needs it.
 BESIDE_STANDARD_LIBRARY = {"msgspec", "boto3", "pydantic", "redis", "snapshot_restore_py", "uvloop"}
-SHARED_BY_ROUTES = {"publishers", "publishers.base", "publishers.discovery", "publishers.policy", "publishers.post"}
+SHARED_BY_ROUTES = {
+    "publishers",
+    "publishers.base",
+    "publishers.discovery",
+    "publishers.message",
+    "publishers.policy",
+    "publishers.post",
+}
 
 
 @pytest.fixture(scope="module")

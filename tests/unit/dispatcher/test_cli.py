@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dispatcher.cli.application import application
+from dispatcher.store import migrating
 from endpoint_sdk import _version
 
 RUN: dict[str, Any] = {
@@ -233,7 +234,7 @@ def test_migrate(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/m.db"
 
     assert run("migrate", "--check", "--database", database).exit_code == 1
-    assert run("migrate", "--database", database, "-o", "json").stdout == '{"version":1}\n'
+    assert run("migrate", "--database", database, "-o", "json").stdout == f'{{"version":{migrating.CODE_VERSION}}}\n'
     assert run("migrate", "--check", "--database", database).exit_code == 0
 
 

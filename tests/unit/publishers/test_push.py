@@ -12,8 +12,9 @@ from endpoint_sdk.transport import AsyncTransport, errors
 from endpoint_sdk.transport.http1 import Answer
 from endpoint_sdk.wire import signature
 from endpoint_sdk.wire.messages import Delivery
-from publishers.base import Outcome, Publisher, Target
-from publishers.push import PushPublisher, encode
+from publishers.base import Due, Outcome, Publisher, Target
+from publishers.message import encode
+from publishers.push import PushPublisher
 
 KEYS = (b"k" * 32, b"o" * 32)
 NOW = 1_800_000_000.0
@@ -45,6 +46,11 @@ def delivery(**changes: Any) -> Delivery:
     return Delivery(**(given | changes))
 
 
+def due(**changes: Any) -> Due:
+    """The delivery as the relay hands it over."""
+    return Due(delivery(**changes), rank=0, queued_at=0)
+
+
 def publisher(transport: Any, target: Target = TARGET, **options: Any) -> Publisher:
     """A push publisher at a fixed time."""
     return PushPublisher(target, transport, now=lambda: NOW, **options)
@@ -53,7 +59,7 @@ def publisher(transport: Any, target: Target = TARGET, **options: Any) -> Publis
 async def test_a_delivery_is_a_signed_post() -> None:
     """The body is the delivery, the id names run and revision, and every key signs."""
     transport = Recording(SETTLED)
-    assert [outcome.row for outcome in await publisher(transport).publish([delivery()])] == ["settled"]
+    assert [outcome.row for outcome in await publisher(transport).publish([due()])] == ["settled"]
     [(method, url, headers, body, _)] = transport.calls
     assert (method, url, headers["webhook-id"]) == ("POST", TARGET.url, "run_01_4")
     assert headers["content-type"] == "application/json"
@@ -77,7 +83,7 @@ def test_bodies_are_ascii(workflow: str) -> None:
 async def test_the_connection_is_held_for_15_minutes() -> None:
     """5 s to connect, 15 min for the handler, 64 KiB of answer, and no resend the relay knows nothing of."""
     transport = Recording(SETTLED)
-    await publisher(transport).publish([delivery()])
+    await publisher(transport).publish([due()])
     assert transport.calls[0][4] == {
         "connect_timeout": 5.0,
         "timeout": 900.0,
@@ -96,7 +102,7 @@ async def test_each_delivery_has_its_outcome() -> None:
                 await asyncio.sleep(0)
             return Answer(500 + number, {}, b"")
 
-    outcomes = await publisher(Slowest()).publish([delivery(revision=number) for number in range(4)])
+    outcomes = await publisher(Slowest()).publish([due(revision=number) for number in range(4)])
     assert [outcome.status for outcome in outcomes] == [500, 501, 502, 503]
     assert await publisher(Recording(SETTLED)).publish([]) == []
 
@@ -104,14 +110,14 @@ async def test_each_delivery_has_its_outcome() -> None:
 async def test_a_failure_is_an_outcome() -> None:
     """What the transport raises is judged, never raised."""
     transport = Recording(errors.ConnectFailed("orders.example:443 cannot be reached", "refused"))
-    [outcome] = await publisher(transport).publish([delivery()])
+    [outcome] = await publisher(transport).publish([due()])
     assert outcome == Outcome("failed", "connect", detail="orders.example:443 cannot be reached")
 
 
 async def test_a_reset_idle_connection_goes_back_to_the_relay() -> None:
     """C42: the publisher does not send twice; the relay does, at once, under the next push number."""
     transport = Recording(errors.ResetIdle("closed"))
-    [outcome] = await publisher(transport).publish([delivery()])
+    [outcome] = await publisher(transport).publish([due()])
     assert (outcome.kind, outcome.delay_ms, outcome.counted, len(transport.calls)) == ("deferred", 0, False, 1)
 
 
@@ -128,7 +134,7 @@ async def test_a_reset_idle_connection_goes_back_to_the_relay() -> None:
 async def test_where_we_do_not_post(target: Target) -> None:
     """Plain HTTP only where it is allowed, nothing but HTTP ever, and nothing unsigned."""
     transport = Recording(SETTLED)
-    [outcome] = await publisher(transport, target).publish([delivery()])
+    [outcome] = await publisher(transport, target).publish([due()])
     assert (outcome.kind, outcome.row, outcome.counted, transport.calls) == ("failed", "url-refused", False, [])
 
 
@@ -165,7 +171,7 @@ async def test_over_the_real_transport() -> None:
     answer = b"HTTP/1.1 200 OK\r\npointsman-result: settled\r\ncontent-length: 2\r\n\r\n{}"
     transport = AsyncTransport()
     async with endpoint(answer) as (target, received):
-        [outcome] = await publisher(transport, target).publish([delivery()])
+        [outcome] = await publisher(transport, target).publish([due()])
         assert outcome.row == "settled"
         assert received == [encode(delivery())]
         await transport.close()
@@ -176,7 +182,7 @@ async def test_a_redirect_is_not_followed() -> None:
     answer = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n"
     transport = AsyncTransport()
     async with endpoint(answer) as (target, received):
-        [outcome] = await publisher(transport, target).publish([delivery()])
+        [outcome] = await publisher(transport, target).publish([due()])
         assert (outcome.kind, outcome.row, outcome.counted, len(received)) == ("failed", "no-header", True, 1)
         await transport.close()
 
@@ -185,6 +191,6 @@ async def test_a_silent_endpoint_leaves_it_to_the_claim() -> None:
     """C41: a connection held to the end without an answer is published: the claim decides."""
     transport = AsyncTransport()
     async with endpoint(None) as (target, received):
-        [outcome] = await publisher(transport, target, hold_seconds=0.1).publish([delivery()])
+        [outcome] = await publisher(transport, target, hold_seconds=0.1).publish([due()])
         assert (outcome.kind, outcome.row, len(received)) == ("published", "timeout", 1)
         await transport.close()
