@@ -9,7 +9,7 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -114,6 +114,25 @@ def create_blocking(store: Store, request: CreateKey) -> KeyCreated:
     return KeyCreated(row.id, key, _scopes(row), row.namespace)
 
 
+def new_key() -> str:
+    """A credential nobody can guess; good for nothing until it is stored."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+async def ensure(store: Store, key: str, name: str, scopes: Sequence[Scope]) -> bool:
+    """*key* is good in the namespace default, with *scopes* if it is stored only now; False if it was revoked."""
+    digest, held = _digest(key), " ".join(scope for scope in SCOPES if scope in scopes)
+
+    def operation(session: Session) -> bool:
+        fleet.lock(session)
+        known = next((row for row in key_store.all_keys(session) if row.hash == digest), None)
+        if known is None:
+            key_store.insert(session, identity.new("key"), name, "default", held, digest)
+        return known is None or known.revoked_at is None
+
+    return await store.transact(operation)
+
+
 async def list_(store: Store) -> list[ApiKeyView]:
     """Every key without its secret, revoked ones too, the oldest first."""
     return [_view(row) for row in await store.transact(key_store.all_keys)]
@@ -155,7 +174,7 @@ async def ensure_admin(store: Store, admin_key: str | None) -> None:
 
 def _insertion(request: CreateKey) -> tuple[str, Callable[[Session], KeyRow]]:
     _check_namespace(request.namespace)
-    key, key_id = KEY_PREFIX + secrets.token_urlsafe(32), identity.new("key")
+    key, key_id = new_key(), identity.new("key")
     scopes = " ".join(scope for scope in SCOPES if scope in request.scopes)
     return key, lambda session: key_store.insert(session, key_id, request.name, request.namespace, scopes, _digest(key))
 

@@ -4,31 +4,37 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dispatcher import access, endpoint_url, endpoints, secrets
+from dispatcher import access, broker_clients, endpoint_url, endpoints, reloading, secrets
 from dispatcher.access import Access
 from dispatcher.api.server import Api
 from dispatcher.api.services import Services
+from dispatcher.broker_clients import BrokerClients
 from dispatcher.completion import Completion
 from dispatcher.delivery import PublishPendingOutboxEntries
 from dispatcher.discovery import Discovery
-from dispatcher.endpoints import RelayTarget
 from dispatcher.loop import Loop
+from dispatcher.polling import Polling
+from dispatcher.publisher_checks import CheckPublishers
+from dispatcher.publisher_pool import Broker, PublisherPool
 from dispatcher.readiness import Readiness
 from dispatcher.recovery import RecoverOverdueOutboxEntries
 from dispatcher.registry import Registry
 from dispatcher.secrets import ServerKeys
-from dispatcher.settings import Settings
+from dispatcher.settings import BrokerPublisher, Settings
 from dispatcher.stalling import StallUndeliverableRuns
 from dispatcher.store import Store, migrating
 from endpoint_sdk.transport import AsyncTransport
-from publishers.base import Publisher
+from publishers.base import Target
 from publishers.push import PushPublisher
+from publishers.redis import RedisPublisher
+from publishers.sqs import SqsPublisher
 
-_DISCOVERY_INTERVAL_MS = 1_000
+_TICK_MS: Final = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +46,11 @@ class Dispatcher:
         self.settings = settings
         self.store = store
         self.keys = keys
-        self.url = url
+        self._own_url = url
         self.transport = AsyncTransport()
-        self.registry = Registry(store, keys, list(settings.push_publishers))
-        self.discovery = Discovery(store, self.registry, self.transport, url)
+        self.publishers = PublisherPool(self.endpoint, broker, settings.broker_publishers)
+        self.registry = Registry(store, keys, settings.publishers)
+        self.discovery = Discovery(store, self.registry, self.transport, lambda: self.url)
         self.relay = PublishPendingOutboxEntries(
             store,
             keys,
@@ -51,10 +58,13 @@ class Dispatcher:
             publishing=settings.publishing,
             stalling=settings.stalling,
             routes=settings.routes,
-            publisher_for=self._publisher_for,
-            public_url=lambda: url,
+            publisher_for=self.publishers.publisher,
+            public_url=lambda: self.url,
         )
-        self._publishers: dict[str, tuple[RelayTarget, Publisher]] = {}
+        self.checks = CheckPublishers(store, self.registry, self.publishers.check, self.publishers.sweep)
+        self.recovery = RecoverOverdueOutboxEntries(store, settings.recovery, settings.publishing, settings.stalling)
+        self.stalling = StallUndeliverableRuns(store, settings.stalling)
+        self.polling = Polling(store, keys, self.registry.pollers, settings.recovery, settings.publishing)
         self.loops = self._loops()
         self.services = Services(
             settings=settings,
@@ -64,59 +74,102 @@ class Dispatcher:
             registry=self.registry,
             discovery=self.discovery,
             completion=Completion(store),
-            readiness=Readiness(store, self.loops),
+            polling=self.polling,
+            readiness=Readiness(store, list(self.loops.values())),
         )
 
+    @property
+    def url(self) -> str:
+        """What deliveries carry: `publicUrl`, else this process's own address."""
+        return self.settings.server.public_url or self._own_url
+
+    def endpoint(self, target: Target) -> PushPublisher:
+        """A publisher to an endpoint, over the connections all of them share."""
+        return PushPublisher(target, self.transport)
+
     async def start(self) -> None:
-        """Keys and the file's endpoints are in the store, and every daemon runs; no endpoint has to be reachable.
+        """Keys and the file's publishers are in the store, and every daemon runs; nobody else has to be reachable.
 
         Raises StartUpError.
         """
         admin_key = self.settings.admin_key
         await access.ensure_admin(self.store, admin_key.get_secret_value() if admin_key else None)
-        await endpoints.apply_file(self.store, self.keys, self.settings.push_publishers)
+        await self._apply(self.settings)
         await self.registry.targets()
         self._warn_about_url()
-        for loop in self.loops:
+        for loop in self.loops.values():
             loop.start()
+
+    async def reload(self, settings: Settings) -> None:
+        """*settings* hold, all but what needs a restart, which is logged; what is under way goes on.
+
+        Raises StartUpError or Unavailable with nothing changed.
+        """
+        before, settings = self.settings, reloading.effective(self.settings, settings)
+        await self._apply(settings)
+        self.settings = self.services.settings = settings
+        self.publishers.reload(settings.broker_publishers)
+        self.registry.reload(settings.publishers)
+        for daemon in (self.relay, self.recovery, self.stalling, self.polling):
+            daemon.reload(settings)
+        for name, interval_ms in _intervals(settings).items():
+            self.loops[name].every(interval_ms)
+        for loop in self.loops.values():
+            loop.wake()
+        self._warn_about_url()
+        log.info("configuration reloaded", extra={"changed": reloading.changed(before, settings)})
 
     async def stop(self) -> None:
         """No daemon runs, no push is under way, no connection is open; claims stay with their executors."""
-        for loop in self.loops:
+        self.polling.stop()
+        for loop in self.loops.values():
             await loop.stop()
         await self.relay.stop()
+        await self.publishers.close()
         await self.transport.close()
         await asyncio.to_thread(self.store.close)
 
-    def _loops(self) -> list[Loop]:
-        settings = self.settings
-        relay = Loop(self.relay, settings.publishing.interval_ms)
+    async def _apply(self, settings: Settings) -> None:
+        if missing := broker_clients.missing_extra(settings.broker_publishers):
+            raise missing
+        await endpoints.apply_file(self.store, self.keys, settings.publishers)
+
+    def _loops(self) -> dict[str, Loop]:
+        daemons = (self.relay, self.recovery, self.stalling, self.discovery, self.checks, self.polling)
+        intervals = _intervals(self.settings)
+        loops = {daemon.name: Loop(daemon, intervals.get(daemon.name, _TICK_MS)) for daemon in daemons}
+        relay = loops[self.relay.name]
         self.store.listen("queued", relay.wake)
         self.relay.on_room = relay.wake
-        recovery = RecoverOverdueOutboxEntries(self.store, settings.recovery, settings.publishing, settings.stalling)
-        stalling = StallUndeliverableRuns(self.store, settings.stalling)
-        return [
-            relay,
-            Loop(recovery, settings.recovery.interval_ms),
-            Loop(stalling, settings.stalling.interval_ms),
-            Loop(self.discovery, _DISCOVERY_INTERVAL_MS),
-        ]
-
-    def _publisher_for(self, target: RelayTarget) -> Publisher:
-        known = self._publishers.get(target.endpoint_id)
-        if known is None or known[0].target != target.target:
-            known = self._publishers[target.endpoint_id] = (target, PushPublisher(target.target, self.transport))
-        return known[1]
+        return loops
 
     def _warn_about_url(self) -> None:
         remote = [
-            name for name, item in self.settings.push_publishers.items() if not endpoint_url.is_loopback(item.url)
+            name
+            for name, item in self.settings.publishers.items()
+            if not endpoint_url.is_loopback(endpoints.url_of(item))
         ]
         if remote and self.settings.server.public_url is None:
             log.warning(
-                "server.publicUrl is not set, so these endpoints are told an address they may not reach",
-                extra={"endpoints": remote, "url": self.url},
+                "server.publicUrl is not set, so executors behind these publishers are told an address they may not "
+                "reach",
+                extra={"publishers": remote, "url": self.url},
             )
+
+
+def broker(target: Target, described: BrokerPublisher, clients: BrokerClients) -> Broker:
+    """A publisher to the broker *described*, over the client all publishers to the same place share."""
+    if described.type == "sqs":
+        return SqsPublisher(target, clients.sqs(described.region_name, described.service_url))
+    return RedisPublisher(target, clients.redis(described.url))
+
+
+def _intervals(settings: Settings) -> dict[str, int]:
+    return {
+        PublishPendingOutboxEntries.name: settings.publishing.interval_ms,
+        RecoverOverdueOutboxEntries.name: settings.recovery.interval_ms,
+        StallUndeliverableRuns.name: settings.stalling.interval_ms,
+    }
 
 
 def build(settings: Settings, *, url: str | None = None) -> Dispatcher:
@@ -128,7 +181,7 @@ def build(settings: Settings, *, url: str | None = None) -> Dispatcher:
     try:
         secret_key = settings.secret_key
         keys = secrets.open_keys(settings.database.url, secret_key.get_secret_value() if secret_key else None)
-        return Dispatcher(settings, store, keys, settings.server.public_url or url or settings.server.url)
+        return Dispatcher(settings, store, keys, url or settings.server.own_url)
     except BaseException:
         store.close()
         raise

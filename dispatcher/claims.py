@@ -12,6 +12,7 @@ from dispatcher.store import Session, Store, entries, records, runs
 from endpoint_sdk.wire import clock, limits
 from endpoint_sdk.wire.messages import (
     ClaimRun,
+    ExecutorInfo,
     Grant,
     GrantedRun,
     Held,
@@ -42,21 +43,33 @@ async def claim(
     def operation(session: Session) -> Grant:
         run = _take(session, run_id, request)
         now = session.now()
-        found, cursor = page_of_records(session, run_id, after=0)
-        return Grant(
-            run=_granted_run(run),
-            revision=run.revision,
-            claim_id=request.claim_id,
-            token=keys.write_token(run_id, run.revision, request.claim_id),
-            idle_timeout_ms=settings.claim_idle_timeout_ms,
-            claim_refresh_interval_ms=settings.claim_refresh_interval_ms,
-            server_time=clock.to_wire(now),
-            signal_seq=run.signal_seq,
-            records=found,
-            records_after=cursor,
-        )
+        return grant(run, request.claim_id, keys, settings, now, page_of_records(session, run_id, after=0))
 
     return await store.transact(operation)
+
+
+def grant(
+    run: runs.Row,
+    claim_id: str,
+    keys: ServerKeys,
+    settings: Recovery,
+    now_ms: int,
+    page: tuple[list[Record], int | None],
+) -> Grant:
+    """What the holder of the claim *claim_id* needs to execute *run*, with the first *page* of its records."""
+    found, cursor = page
+    return Grant(
+        run=_granted_run(run),
+        revision=run.revision,
+        claim_id=claim_id,
+        token=keys.write_token(run.id, run.revision, claim_id),
+        idle_timeout_ms=settings.claim_idle_timeout_ms,
+        claim_refresh_interval_ms=settings.claim_refresh_interval_ms,
+        server_time=clock.to_wire(now_ms),
+        signal_seq=run.signal_seq,
+        records=found,
+        records_after=cursor,
+    )
 
 
 def _take(session: Session, run_id: str, request: ClaimRun) -> runs.Row:
@@ -77,21 +90,36 @@ def _take(session: Session, run_id: str, request: ClaimRun) -> runs.Row:
 
 def _grant_first(session: Session, entry: entries.Entry, request: ClaimRun) -> runs.Row:
     executor = msgspec.json.encode(request.executor).decode()
-    claimed = entries.claim(session, entry.run_id, entry.revision, request.claim_id, request.push_number, executor)
-    run = claimed and runs.move(
+    if not entries.claim(session, entry.run_id, entry.revision, request.claim_id, request.push_number, executor):
+        raise _being_moved()
+    return start(session, entry.run_id, entry.revision, request.claim_id, request.executor, request.push_number)
+
+
+def start(
+    session: Session, run_id: str, revision: int, claim_id: str, executor: ExecutorInfo, push_number: int | None
+) -> runs.Row:
+    """The run, whose entry was claimed at *revision* in this transaction, is running; the claim is in its history.
+
+    Raises Unavailable when it is not queued at that revision.
+    """
+    run = runs.move(
         session,
-        entry.run_id,
-        entry.revision,
+        run_id,
+        revision,
         "queued",
         "running",
         reason="claimed",
         actor=_ACTOR,
-        request_id=request.claim_id,
-        details={"executor": msgspec.to_builtins(request.executor), "pushNumber": request.push_number},
+        request_id=claim_id,
+        details={"executor": msgspec.to_builtins(executor), "pushNumber": push_number},
     )
-    if not run:
-        raise errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
+    if run is None:
+        raise _being_moved()
     return run
+
+
+def _being_moved() -> errors.Unavailable:
+    return errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
 
 
 def _refusal(session: Session, run_id: str, expected: int) -> errors.Refusal:
@@ -167,13 +195,15 @@ async def records_for_claim(
     return await store.transact(operation)
 
 
-def page_of_records(session: Session, run_id: str, *, after: int) -> tuple[list[Record], int | None]:
-    """Records beyond *after*, at most 1 000 or 4 MiB of them, and where the next page starts, None at the end."""
+def page_of_records(
+    session: Session, run_id: str, *, after: int, most_bytes: int = limits.GRANT_BYTES
+) -> tuple[list[Record], int | None]:
+    """Records beyond *after*, at most 1 000 or *most_bytes* of them, and the next page's start, None at the end."""
     rows = records.page(session, run_id, after=after, limit=limits.GRANT_RECORDS + 1)
     size = 0
     for count, row in enumerate(rows):
         size += len(row.value or b"") + len(row.error or b"") + 256
-        if count and (count == limits.GRANT_RECORDS or size > limits.GRANT_BYTES):
+        if count and (count == limits.GRANT_RECORDS or size > most_bytes):
             return [to_wire(row) for row in rows[:count]], rows[count - 1].seq
     return [to_wire(row) for row in rows], None
 

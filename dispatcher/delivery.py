@@ -1,9 +1,10 @@
-"""The relay: due entries are leased to a publisher, pushed, and what became of the push is written back.
+"""The relay: due entries are leased to a publisher, handed to it, and what became of them is written back.
 
 Leasing sets `published` with the next push number and a deadline by which the claim must have arrived; an outcome is a
 compare-and-set on (revision, push number, not claimed), so a late one changes nothing (I8). The connection of a push is
 held to the end of the handler by a task that holds nothing else; that of a push nobody claims is held to its deadline,
-or an endpoint that hangs would take a socket of ours for every run it is sent.
+or an endpoint that hangs would take a socket of ours for every run it is sent. Brokers are handed whole batches
+(`dispatcher.handover`).
 """
 
 import asyncio
@@ -14,18 +15,23 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from dispatcher import endings, errors, leasing
+from dispatcher import errors, handover, leasing, outcomes
 from dispatcher.endpoints import RelayTarget
+from dispatcher.handover import Handovers
+from dispatcher.leasing import Leased
+from dispatcher.outcomes import Answered
 from dispatcher.queues import Queue
 from dispatcher.registry import Registry
 from dispatcher.secrets import ServerKeys
-from dispatcher.settings import Publishing, Route, Stalling
+from dispatcher.settings import Publishing, Route, Settings, Stalling
 from dispatcher.store import Session, Store, backlog, entries
 from dispatcher.store.entries import Entry
 from endpoint_sdk.wire.messages import Delivery
 from publishers.base import Due, Outcome, Publisher
 
 _AGAIN_SECONDS: Final = 0.5
+_RAISED: Final = Outcome("failed", "publisher-error")
+_MISSING: Final = Outcome("failed", "missing")
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +52,7 @@ class PublishPendingOutboxEntries:
         routes: Sequence[Route],
         publisher_for: Callable[[RelayTarget], Publisher],
         public_url: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -57,26 +64,45 @@ class PublishPendingOutboxEntries:
         self._public_url = public_url
         # The entry each push was leased with, and when to look whether it was claimed: the soonest first.
         self._pushes: dict[asyncio.Task[None], tuple[Entry, float]] = {}
-        self._turn = 0
+        self._handovers = Handovers(store, self._publish, self._write_back, self._has_room, clock)
+        self._cursors = leasing.Cursors()
         self.on_room: Callable[[], None] = lambda: None
 
     async def once(self) -> dict[str, int]:
-        """What one tick did: {leased, more}; the pushes it began go on by themselves."""
+        """What one tick did: {leased, more}; the pushes and handovers it began go on by themselves.
+
+        Raises Unavailable when a lease could not be had in time, all the other publishers having been served.
+        """
         await self._let_go()
         targets = await self._registry.targets()
         keys = await self._store.transact(backlog.queues) if targets else []
-        plans = leasing.plans(self._in_turn(keys), self._routes, targets)
+        plans = leasing.plans(keys, self._routes, targets)
         room: dict[str, int] = {}
-        leased = [await self._lease(plan.target, plan.own, room) for plan in plans]
+        leased: list[int] = []
+        failures: list[errors.Unavailable] = []
+        for plan in plans:
+            try:
+                leased.append(await self._lease(plan.target, plan.own, room))
+            except errors.Unavailable as error:
+                failures.append(error)
         full = {endpoint_id for endpoint_id, left in room.items() if not left}
         for plan in plans:
             spare = [turn for turn in plan.others if turn.owner in full]
-            if spare and room[plan.target.endpoint_id]:
+            if spare and room.get(plan.target.endpoint_id):
                 leased.append(await self._lease(plan.target, spare, room))
+        if failures:
+            raise failures[0]
         return {"leased": sum(leased), "more": int(leasing.BATCH in leased)}
 
+    def reload(self, settings: Settings) -> None:
+        """From the next lease on *settings* hold."""
+        self._publishing = settings.publishing
+        self._stalling = settings.stalling
+        self._routes = settings.routes
+
     async def stop(self) -> None:
-        """No push is under way; executors keep running, their claims decide."""
+        """No push and no handover is under way; executors keep running, their claims decide."""
+        await self._handovers.stop()
         pushes = list(self._pushes)
         for push in pushes:
             push.cancel()
@@ -87,27 +113,26 @@ class PublishPendingOutboxEntries:
         """Pushes whose connection this server holds."""
         return len(self._pushes)
 
-    def _in_turn(self, keys: Sequence[str]) -> list[str]:
-        """The queues in another order each tick, so that none is always served last."""
-        self._turn += 1
-        start = self._turn % len(keys) if keys else 0
-        return [*keys[start:], *keys[:start]]
-
     async def _lease(self, target: RelayTarget, turns: Sequence[leasing.Turn], room: dict[str, int]) -> int:
-        """How many entries were leased to *target*, their pushes begun; *room* learns what is left there."""
-        due, room[target.endpoint_id] = await self._store.transact(
-            partial(
-                leasing.lease, endpoint_id=target.endpoint_id, turns=turns, hold_ms=self._publishing.claim_deadline_ms
-            )
-        )
-        for entry in due:
-            self._begin(target, entry)
+        """How many entries were leased to *target*, their delivery begun; *room* learns what is left there."""
+        is_push = target.type == "push"
+        free = None if is_push else self._handovers.room(target.endpoint_id)
+        hold_ms = self._publishing.claim_deadline_ms if is_push else handover.HOLD_MS
+        in_turn = self._cursors.in_turn(target, turns)
+        lease = partial(leasing.lease, target=target, turns=in_turn, hold_ms=hold_ms, room=free)
+        due, room[target.endpoint_id] = ([], 0) if free == 0 else await self._store.transact(lease)
+        self._cursors.note(target, in_turn, due)
+        if is_push:
+            self._begin(target, due)
+        elif due:
+            self._handovers.begin(target, due)
         return len(due)
 
-    def _begin(self, target: RelayTarget, entry: Entry) -> None:
-        task = asyncio.ensure_future(self._push(target, entry))
-        self._pushes[task] = entry, self._deadline()
-        task.add_done_callback(self._ended)
+    def _begin(self, target: RelayTarget, due: Sequence[Leased]) -> None:
+        for leased in due:
+            task = asyncio.ensure_future(self._push(target, leased))
+            self._pushes[task] = leased.entry, self._deadline()
+            task.add_done_callback(self._ended)
 
     def _deadline(self) -> float:
         return time.monotonic() + self._publishing.claim_deadline_ms / 1_000
@@ -131,43 +156,53 @@ class PublishPendingOutboxEntries:
         self._pushes.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             log.error("push ended unexpectedly", exc_info=task.exception())
+        self._has_room()
+
+    def _has_room(self) -> None:
         self.on_room()
 
-    async def _push(self, target: RelayTarget, entry: Entry) -> None:
-        outcome = await self._publish(target, entry)
+    async def _push(self, target: RelayTarget, leased: Leased) -> None:
+        [outcome] = await self._publish(target, [leased])
+        entry = leased.entry
         log.debug(
             "push answered",
             extra={"run_id": entry.run_id, "revision": entry.revision, "endpoint": target.name, "row": outcome.row},
         )
         if outcome.kind != "published":
-            await self._write_back(entry, outcome)
+            await self._write_back(target, [Answered(leased, outcome)])
 
-    async def _write_back(self, entry: Entry, outcome: Outcome) -> None:
-        """The outcome is stored; while the database is away it is tried again, until the deadline would decide anyway.
+    async def _write_back(self, target: RelayTarget, answered: Sequence[Answered]) -> None:
+        """The outcomes are stored; while the database is away it is tried again, until the deadline would decide.
 
         Raises Unavailable then. An outcome lost would be counted as an ending, even where no executor was reached.
         """
+        write = partial(
+            outcomes.write, publishing=self._publishing, stalling=self._stalling, target=target, answered=answered
+        )
         deadline = self._deadline()
         while True:
             try:
-                return await self._store.transact(lambda session: self._unpublish(session, entry, outcome))
+                return await self._store.transact(write)
             except errors.Unavailable:
                 if time.monotonic() + _AGAIN_SECONDS > deadline:
                     raise
                 await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _publish(self, target: RelayTarget, entry: Entry) -> Outcome:
+    async def _publish(self, target: RelayTarget, batch: Sequence[Leased]) -> list[Outcome]:
+        """One outcome for each of *batch*, whatever the publisher does: a missing one, or none at all, has failed."""
         try:
-            return (await self._publisher_for(target).publish([self._due(target, entry)]))[0]
+            due = [self._due(target, leased.entry) for leased in batch]
+            found = list(await self._publisher_for(target).publish(due))[: len(batch)]
         except Exception:
-            log.exception("publisher raised", extra={"run_id": entry.run_id, "endpoint": target.name})
-            return Outcome("failed", "publisher-error")
+            log.exception("publisher raised", extra={"publisher": target.name, "deliveries": len(batch)})
+            return [_RAISED] * len(batch)
+        return found + [_MISSING] * (len(batch) - len(found))
 
     def _due(self, target: RelayTarget, entry: Entry) -> Due:
-        return Due(self._delivery(target, entry), entry.rank, entry.queued_at)
-
-    def _delivery(self, target: RelayTarget, entry: Entry) -> Delivery:
         queue = Queue.from_key(entry.queue)
+        return Due(self._delivery(target, entry, queue), entry.rank, entry.queued_at, queue.pool)
+
+    def _delivery(self, target: RelayTarget, entry: Entry, queue: Queue) -> Delivery:
         return Delivery(
             run_id=entry.run_id,
             namespace=queue.namespace,
@@ -178,24 +213,8 @@ class PublishPendingOutboxEntries:
             audience=target.name,
             url=self._public_url(),
             token=self._keys.claim_token(entry.run_id, entry.revision),
-            push_number=entry.push_number,
+            push_number=entry.push_number if target.type == "push" else None,
         )
-
-    def _unpublish(self, session: Session, entry: Entry, outcome: Outcome) -> None:
-        delay_ms = outcome.delay_ms
-        if outcome.kind == "declined" and delay_ms is None:
-            delay_ms = self._publishing.declined_backoff_ms
-        changed = endings.unpublish(
-            session,
-            self._publishing,
-            self._stalling,
-            entry,
-            reason=outcome.row,
-            counted=outcome.counted,
-            delay_ms=delay_ms,
-        )
-        if changed:
-            session.announce("unpublished", entry.run_id)
 
 
 def _is_claimed(session: Session, leased: Entry) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from dispatcher.store import endpoints as endpoint_store
 from endpoint_sdk.transport.aio import AsyncTransport
 from endpoint_sdk.wire.operating import EndpointTested
 from publishers import discovery
+from publishers.base import Target
 from publishers.discovery import ProbeResult
 
 _FIRST_RETRY: Final = 1.0
@@ -34,12 +36,14 @@ class Discovery:
 
     name: Final = "discoverEndpoints"
 
-    def __init__(self, store: Store, registry: Registry, transport: AsyncTransport, url: str) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, transport: AsyncTransport, public_url: Callable[[], str]
+    ) -> None:
         self._store = store
         self._registry = registry
         self._transport = transport
-        self._url = url
-        self._next: dict[str, tuple[float, float]] = {}
+        self._public_url = public_url
+        self._next: dict[tuple[str, Target], tuple[float, float]] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
     async def test(self, namespace: str, name: str) -> EndpointTested:
@@ -48,7 +52,7 @@ class Discovery:
         Raises NotFound `endpoint_not_found`.
         """
         self._registry.invalidate()
-        found = [item for item in await self._registry.targets(namespace) if item.name == name]
+        found = [item for item in await self._registry.endpoints(namespace) if item.name == name]
         if not found:
             raise endpoints.not_found(name)
         own = [item for item in found if item.namespace == namespace]
@@ -59,18 +63,16 @@ class Discovery:
     async def once(self) -> dict[str, int]:
         """The endpoints due longest, sixteen at most, were probed; counts those that answered and the others."""
         now = time.monotonic()
-        known = await self._registry.targets()
-        self._next = {item.endpoint_id: self._next.get(item.endpoint_id, (0.0, _FIRST_RETRY)) for item in known}
-        longest = sorted(known, key=lambda item: self._next[item.endpoint_id][0])[:_AT_ONCE]
-        results = await asyncio.gather(
-            *(self._probe(item) for item in longest if self._next[item.endpoint_id][0] <= now)
-        )
+        known = await self._registry.endpoints()
+        self._next = {_key(item): self._next.get(_key(item), (0.0, _FIRST_RETRY)) for item in known}
+        longest = sorted(known, key=lambda item: self._next[_key(item)][0])[:_AT_ONCE]
+        results = await asyncio.gather(*(self._probe(item) for item in longest if self._next[_key(item)][0] <= now))
         answered = sum(result.ok for result in results)
         return {"answered": answered, "unreached": len(results) - answered}
 
     async def _probe(self, item: RelayTarget) -> ProbeResult:
         async with self._gate:
-            result = await discovery.probe(item.target, self._transport, self._url, item.name)
+            result = await discovery.probe(item.target, self._transport, self._public_url(), item.name)
         await self._store.transact(lambda session: _keep(session, item, result))
         self._schedule(item, result)
         if result.ok:
@@ -78,15 +80,20 @@ class Discovery:
         return result
 
     def _schedule(self, item: RelayTarget, result: ProbeResult) -> None:
-        _, wait = self._next.get(item.endpoint_id, (0.0, _FIRST_RETRY))
+        _, wait = self._next.get(_key(item), (0.0, _FIRST_RETRY))
         if result.ok:
-            self._next[item.endpoint_id] = (time.monotonic() + _REFRESH, _FIRST_RETRY)
+            self._next[_key(item)] = (time.monotonic() + _REFRESH, _FIRST_RETRY)
             return
-        self._next[item.endpoint_id] = (time.monotonic() + wait, min(wait * 2, _LONGEST_RETRY))
+        self._next[_key(item)] = (time.monotonic() + wait, min(wait * 2, _LONGEST_RETRY))
         log.warning(
             "endpoint did not answer discovery",
             extra={"endpoint": item.name, "code": result.code, "status": result.status},
         )
+
+
+def _key(item: RelayTarget) -> tuple[str, Target]:
+    """By what the pace of probing is remembered: an endpoint that was changed is probed at once."""
+    return item.endpoint_id, item.target
 
 
 def _keep(session: Session, item: RelayTarget, result: ProbeResult) -> None:

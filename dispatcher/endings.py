@@ -50,6 +50,7 @@ def release(
         details={"delayMs": delay_ms, "endings": endings, "kills": kills},
     )
     session.announce("queued", entry.run_id)
+    session.announce("backlog", entry.queue)
     return True
 
 
@@ -109,22 +110,17 @@ def unpublish(
     reason: str,
     counted: bool,
     delay_ms: int | None,
+    ways: int = 1,
 ) -> bool:
     """The delivery *entry* was leased with has ended unclaimed: the entry is pending again, or its run stalled.
 
-    *delay_ms* None backs off by the number of deliveries in a row that ended so. Answers whether the entry was still
-    published under that push number and unclaimed; if not, nothing changed.
+    *delay_ms* None backs off by the number of deliveries in a row that ended so; until each of the *ways* a queue's
+    deliveries can go has been tried once more, there is no delay. Answers whether the entry was still published under
+    that push number and unclaimed; if not, nothing changed.
     """
     failures = entry.failures + 1
     ended = entry.endings + counted
-    if delay_ms is None:
-        delay_ms = backoff.after_failures(
-            failures,
-            publishing.base_backoff_ms,
-            publishing.max_backoff_ms,
-            random.random(),  # noqa: S311 - jitter, not a secret
-        )
-    due_at = session.now() + delay_ms
+    due_at = session.now() + after_failure(publishing, failures, ways, delay_ms)
     if not entries.unpublish(session, entry, due_at=due_at, failures=failures, endings=ended):
         return False
     why = exhausted(limits, endings=ended, kills=entry.kills)
@@ -132,3 +128,21 @@ def unpublish(
         facts = {**_facts(session, entry, ended, entry.kills), "lastOutcome": reason}
         stall(session, entry, why, facts, actor="relay")
     return True
+
+
+def after_failure(publishing: Publishing, failures: int, ways: int, delay_ms: int | None) -> int:
+    """Milliseconds until the next delivery after *failures* in a row: none while one of *ways* is still to be tried.
+
+    Then *delay_ms*, the clock of the last outcome, or by default the backoff of as many rounds.
+    """
+    rounds, tried = divmod(failures, ways)
+    if tried:
+        return 0
+    if delay_ms is not None:
+        return delay_ms
+    return backoff.after_failures(
+        rounds,
+        publishing.base_backoff_ms,
+        publishing.max_backoff_ms,
+        random.random(),  # noqa: S311 - jitter, not a secret
+    )

@@ -1,7 +1,8 @@
-"""The endpoint registry: who can be pushed to, with which keys, serving which workflows.
+"""The registry: who can be pushed to, with which keys, serving which workflows; and the brokers beside them.
 
-Endpoints of the configuration file serve every namespace and are brought up to date at start; those added by a caller
-serve its namespace. Nothing here waits for an endpoint at start: discovery is retried in the background.
+Publishers of the configuration file serve every namespace and are brought up to date at start and at a reload; the
+endpoints added by a caller serve its namespace. An endpoint is a publisher of type push, the only type a caller can
+add. Nothing here waits for an endpoint or a broker: they are probed in the background.
 """
 
 import ipaddress
@@ -12,16 +13,17 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from dispatcher import endpoint_url, errors
+from dispatcher import broker_url, endpoint_url, errors
 from dispatcher.queues import Queue
 from dispatcher.secrets import ServerKeys
-from dispatcher.settings import PushPublisher
+from dispatcher.settings import Publisher, PushPublisher, RedisPublisher, SqsPublisher
 from dispatcher.store import Session, Store, fleet
 from dispatcher.store import endpoints as endpoint_store
 from dispatcher.store.endpoints import EVERYWHERE, Configuration, EndpointRow, KeyRow
+from dispatcher.store.served import Served
 from endpoint_sdk.wire import clock, identity, signature
 from endpoint_sdk.wire.messages import Platform, ServedWorkflow
-from endpoint_sdk.wire.operating import AddEndpoint, EndpointView, KeyView
+from endpoint_sdk.wire.operating import AddEndpoint, EndpointView, KeyView, PublisherType
 from publishers.base import Target
 
 ROTATION_GRACE_MS: Final = 24 * 3_600_000
@@ -32,7 +34,10 @@ log = logging.getLogger(__name__)
 
 
 class RelayTarget(msgspec.Struct, frozen=True):
-    """An endpoint as the relay sees it; *namespace* None serves all, a lower *order* is preferred."""
+    """A publisher as the relay sees it; *namespace* None serves all, a lower *order* is preferred.
+
+    *republish_ms* is for brokers: how long a first copy may stay unclaimed; None says the default of its type.
+    """
 
     name: str
     namespace: str | None
@@ -42,6 +47,8 @@ class RelayTarget(msgspec.Struct, frozen=True):
     order: int
     endpoint_id: str
     discovered_at: int | None
+    type: PublisherType = "push"
+    republish_ms: int | None = None
 
     def within(self, namespace: str) -> bool:
         """Whether the endpoint may see runs of *namespace* at all."""
@@ -104,7 +111,8 @@ async def list_(store: Store, namespace: str) -> list[EndpointView]:
 
     def operation(session: Session) -> list[EndpointView]:
         keys = endpoint_store.keys(session)
-        return [_view(row, keys.get(row.id, [])) for row in endpoint_store.visible(session, namespace)]
+        rows = endpoint_store.visible(session, namespace)
+        return [_view(row, keys.get(row.id, [])) for row in rows if row.type == "push"]
 
     return await store.transact(operation)
 
@@ -122,10 +130,10 @@ async def targets(
     *,
     leave_out_unreadable: bool = False,
 ) -> list[RelayTarget]:
-    """The endpoints of *namespace* (None: of all), as preferred: those of the file in its order, then the newest.
+    """The publishers of *namespace* (None: of all), as preferred: those of the file in its order, then the newest.
 
     Raises StartUpError `secret_key_wrong` when a signing secret was encrypted under a key this server does not have;
-    with *leave_out_unreadable* that endpoint is logged and left out: a replica that runs serves the others.
+    with *leave_out_unreadable* that publisher is logged and left out: a replica that runs serves the others.
     """
 
     def operation(session: Session) -> tuple[list[EndpointRow], dict[str, list[KeyRow]]]:
@@ -142,12 +150,14 @@ async def targets(
         except errors.StartUpError as error:
             if not leave_out_unreadable:
                 raise
-            log.warning("endpoint left out", extra={"endpoint": row.name, "code": error.code})
+            log.warning("publisher left out", extra={"publisher": row.name, "code": error.code})
     return [item for item in found if namespace is None or item.within(namespace)]
 
 
-def default_version(known: list[RelayTarget], namespace: str, workflow: str) -> str | None:
-    """The version of *workflow* discovered last in *namespace*; of one endpoint's versions the highest."""
+def default_version(
+    known: list[RelayTarget], namespace: str, workflow: str, polled: Sequence[Served] = ()
+) -> str | None:
+    """The version of *workflow* discovered last in *namespace*, by an endpoint or a poll; of several the highest."""
     found = [
         (item.discovered_at or 0, _version_order(served.version), served.version)
         for item in known
@@ -155,11 +165,12 @@ def default_version(known: list[RelayTarget], namespace: str, workflow: str) -> 
         for served in item.served
         if served.name == workflow
     ]
+    found += [(item.first_seen_at, _version_order(item.version), item.version) for item in polled]
     return max(found)[2] if found else None
 
 
-async def apply_file(store: Store, keys: ServerKeys, publishers: Mapping[str, PushPublisher]) -> None:
-    """The registry holds exactly the push publishers of the configuration file, in its order.
+async def apply_file(store: Store, keys: ServerKeys, publishers: Mapping[str, Publisher]) -> None:
+    """The registry holds exactly the publishers of the configuration file, in its order.
 
     A changed secret is a rotation: the old one stays good for 24 h. A publisher that left the file is gone.
     """
@@ -177,21 +188,36 @@ async def apply_file(store: Store, keys: ServerKeys, publishers: Mapping[str, Pu
     await store.transact(operation)
 
 
-def _apply(session: Session, row: EndpointRow | None, name: str, publisher: PushPublisher) -> str:
-    given = Configuration(
-        name,
-        publisher.url,
-        publisher.platform,
-        publisher.max_in_flight,
-        publisher.allow_http,
-        list(publisher.allow_addresses),
-    )
+def _apply(session: Session, row: EndpointRow | None, name: str, publisher: Publisher) -> str:
+    given = _configuration(name, publisher)
     if row is not None:
         endpoint_store.configure(session, row.id, given)
         return row.id
     endpoint_id = identity.new("ep")
     endpoint_store.insert(session, endpoint_id, EVERYWHERE, "yaml", given)
     return endpoint_id
+
+
+def _configuration(name: str, publisher: Publisher) -> Configuration:
+    if isinstance(publisher, PushPublisher):
+        return Configuration(
+            name,
+            publisher.url,
+            publisher.platform,
+            publisher.max_in_flight,
+            publisher.allow_http,
+            list(publisher.allow_addresses),
+        )
+    return Configuration(
+        name, url_of(publisher), "generic", 0, False, [], type=publisher.type, republish_ms=publisher.republish_ms
+    )
+
+
+def url_of(publisher: Publisher) -> str:
+    """Where *publisher* is, without a password."""
+    if isinstance(publisher, SqsPublisher):
+        return publisher.queue_url
+    return broker_url.without_password(publisher.url) if isinstance(publisher, RedisPublisher) else publisher.url
 
 
 def _rotate(session: Session, keys: ServerKeys, endpoint_id: str, secret: str, before: list[KeyRow]) -> None:
@@ -234,7 +260,7 @@ def _taken(name: str, owner: str) -> errors.Conflict:
 
 def _named(session: Session, namespace: str, name: str) -> EndpointView:
     row = endpoint_store.named(session, namespace, name)
-    if row is None:
+    if row is None or row.type != "push":
         raise not_found(name)
     return _view(row, endpoint_store.keys(session).get(row.id, []))
 
@@ -278,10 +304,12 @@ def _target(row: EndpointRow, signing: list[KeyRow], keys: ServerKeys, order: in
         namespace=None if row.namespace == EVERYWHERE else row.namespace,
         target=target,
         max_in_flight=row.max_in_flight,
-        served=_WORKFLOWS.decode(row.workflows),
+        served=_WORKFLOWS.decode(row.workflows) if row.type == "push" else [],
         order=order,
         endpoint_id=row.id,
         discovered_at=row.discovered_at,
+        type=cast("PublisherType", row.type),
+        republish_ms=row.republish_ms,
     )
 
 

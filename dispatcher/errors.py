@@ -5,7 +5,8 @@
     │   ├── BadRequest            400            malformed, unknown_field, bad_parameter
     │   ├── Unauthorized          401            unauthorized
     │   ├── Forbidden             403            forbidden
-    │   ├── NotFound              404            run_not_found, endpoint_not_found, key_not_found, route_not_found
+    │   ├── NotFound              404            run_not_found, endpoint_not_found, publisher_not_found,
+    │   │                                        key_not_found, route_not_found
     │   ├── MethodNotAllowed      405            method_not_allowed
     │   ├── Conflict              409            already_claimed, cancelled, run_finished, not_claimable,
     │   │                                        stale_delivery, revision_conflict, illegal_transition,
@@ -108,6 +109,7 @@ CODES: Final[dict[str, type[Refusal]]] = {
     "forbidden": Forbidden,
     "run_not_found": NotFound,
     "endpoint_not_found": NotFound,
+    "publisher_not_found": NotFound,
     "key_not_found": NotFound,
     "route_not_found": NotFound,
     "method_not_allowed": MethodNotAllowed,
@@ -128,6 +130,7 @@ CODES: Final[dict[str, type[Refusal]]] = {
     "history_limit": Unprocessable,
     "record_conflict": Unprocessable,
     "tags_too_many": Unprocessable,
+    "queue_too_long": Unprocessable,
     "endpoint_url_refused": Unprocessable,
     "secret_invalid": Unprocessable,
     "rate_limited": TooMany,

@@ -4,6 +4,7 @@ Each entry has a turn among the endpoints of its queue, one further at every red
 whose turn it is; what a full one leaves is offered to the others.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -24,6 +25,13 @@ class Turn(NamedTuple):
     way: int
     ways: int
     owner: str
+
+
+class Leased(NamedTuple):
+    """An entry published under its push number, and how many ways the deliveries of its queue can go."""
+
+    entry: Entry
+    ways: int
 
 
 class Plan(NamedTuple):
@@ -47,25 +55,67 @@ def plans(keys: Sequence[str], routes: Sequence[Route], targets: Sequence[RelayT
     return list(found.values())
 
 
-def lease(session: Session, endpoint_id: str, turns: Sequence[Turn], *, hold_ms: int) -> tuple[list[Entry], int]:
-    """Due entries of *turns*, now published to the endpoint for *hold_ms*, and the room that is left there.
+class Cursors:
+    """Where each publisher's last lease ended among its queues, so that the next begins with the queue after it."""
 
-    Its row stays locked to the end of the transaction: replicas never fill it twice.
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+
+    def in_turn(self, target: RelayTarget, turns: Sequence[Turn]) -> list[Turn]:
+        """*turns*, those of the queues that come next first."""
+        ordered = sorted(turns, key=lambda turn: turn.queue)
+        start = bisect_right(ordered, self._last.get(target.endpoint_id, ""), key=lambda turn: turn.queue)
+        return [*ordered[start:], *ordered[:start]]
+
+    def note(self, target: RelayTarget, turns: Sequence[Turn], leased: Sequence[Leased]) -> None:
+        """Of *turns*, in that order, the target leased these."""
+        served = {item.entry.queue for item in leased}
+        last = next((turn.queue for turn in reversed(turns) if turn.queue in served), None)
+        if last is not None:
+            self._last[target.endpoint_id] = last
+
+
+def lease(
+    session: Session, target: RelayTarget, turns: Sequence[Turn], *, hold_ms: int, room: int | None = None
+) -> tuple[list[Leased], int]:
+    """Due entries of *turns*, the most urgent first, published to the target for *hold_ms*; and the room left there.
+
+    A broker has the *room* it is given. The row of an endpoint says its own, and stays locked to the end of the
+    transaction: replicas never fill it twice.
     """
-    room = backlog.room(session, endpoint_id)
+    if room is None:
+        room = backlog.room(session, target.endpoint_id)
     if not room:
         return [], 0
     batch = min(room, BATCH)
     now = session.now()
-    found: list[Entry] = []
+    found: list[Leased] = []
+    left = list(turns)
     # First an equal share for every turn, then what is left to whoever has more.
     for share in (-(-batch // len(turns)), batch):
-        for queue, way, ways, _ in turns:
+        more: list[Turn] = []
+        for turn in left:
             limit = min(share, batch - len(found))
             if limit > 0:
-                found += backlog.lease(
-                    session, queue, endpoint_id, way=way, ways=ways, limit=limit, now=now, until=now + hold_ms
-                )
-        if len(turns) == 1:
-            break
+                some = _lease(session, target, turn, limit, now, now + hold_ms)
+                found += some
+                if len(some) == share:
+                    more.append(turn)
+        left = more
+    found.sort(key=lambda leased: (leased.entry.rank, leased.entry.run_id))
     return found, room - len(found)
+
+
+def _lease(session: Session, target: RelayTarget, turn: Turn, limit: int, now: int, until: int) -> list[Leased]:
+    entries = backlog.lease(
+        session,
+        turn.queue,
+        target.endpoint_id,
+        way=turn.way,
+        ways=turn.ways,
+        limit=limit,
+        now=now,
+        until=until,
+        route=target.type,
+    )
+    return [Leased(entry, turn.ways) for entry in entries]

@@ -53,6 +53,12 @@ class Loop:
         """The next tick comes at once; wakes during a tick are answered by one more."""
         self._woken.set()
 
+    def every(self, interval_ms: int) -> None:
+        """From the next tick on, which comes at once, the loop runs every *interval_ms*."""
+        if interval_ms / 1_000 != self._interval:
+            self._interval = interval_ms / 1_000
+            self.wake()
+
     def start(self) -> None:
         """The loop runs in the current event loop until `stop`."""
         self._well_at = self._clock()

@@ -11,13 +11,14 @@ import random
 from typing import Final, NamedTuple
 
 from dispatcher import backoff, endings, errors
-from dispatcher.settings import Publishing, Recovery, Stalling
+from dispatcher.settings import Publishing, Recovery, Settings, Stalling
 from dispatcher.store import Session, Store, backlog, entries, fleet
 
 _PROBE_SECONDS: Final = 1.0
 _ROUNDING: Final = 1e-6
 _REDELIVER_BATCH: Final = 500
 _MISSED_INTERVALS: Final = 3
+_BROKERS: Final = ("sqs", "redis", "memory")
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,12 @@ class RecoverOverdueOutboxEntries:
         redelivered = await self._store.transact(lambda session: self._redeliver(session, seen))
         more = more or redelivered == _REDELIVER_BATCH
         return {"released": released, "stalled": stalled, "redelivered": redelivered, "more": int(more)}
+
+    def reload(self, settings: Settings) -> None:
+        """From the next tick on *settings* hold."""
+        self._recovery = settings.recovery
+        self._publishing = settings.publishing
+        self._stalling = settings.stalling
 
     async def _probe(self) -> bool:
         """Whether the pool the API uses answers within a second; if not, executors may be refreshing in vain."""
@@ -124,11 +131,19 @@ class RecoverOverdueOutboxEntries:
         if now - up_since < self._publishing.claim_deadline_ms:
             return 0
         found = backlog.overdue(session, before=now, limit=_REDELIVER_BATCH)
-        for entry in found:
+        pushes = [overdue.entry for overdue in found if _is_counted(overdue)]
+        lost = [overdue.entry for overdue in found if not _is_counted(overdue)]
+        entries.unpublish_copies(session, [entries.Handed(entry, now, entry.failures) for entry in lost])
+        for entry in pushes:
             endings.unpublish(
                 session, self._publishing, self._stalling, entry, reason="unclaimed", counted=True, delay_ms=None
             )
         return len(found)
+
+
+def _is_counted(overdue: backlog.Overdue) -> bool:
+    """Whether an executor should have claimed: a broker may lose everything, and a publisher that went away did."""
+    return overdue.has_publisher and overdue.entry.route not in _BROKERS
 
 
 def _slots(slot_at: int, now: int, per_second: int) -> tuple[int, float, float]:

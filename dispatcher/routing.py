@@ -23,6 +23,9 @@ def targets_for(queue: Queue, routes: Sequence[Route], targets: Sequence[RelayTa
 
 
 def _matches(route: Route, queue: Queue) -> bool:
-    return any(fnmatchcase(queue.workflow, glob) for glob in route.workflows) and any(
-        fnmatchcase(queue.pool, glob) for glob in route.pools
-    )
+    return _is_any(queue.workflow, route.workflows) and _is_any(queue.pool, route.pools)
+
+
+def _is_any(name: str, patterns: Sequence[str]) -> bool:
+    # A bracket stands for itself: only * and ? are patterns of ours.
+    return any(fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns)

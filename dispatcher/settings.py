@@ -6,16 +6,18 @@ environment, YAML, default) are read and what is said about a fault is `dispatch
 
 import re
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from dispatcher import endpoint_url
+from dispatcher import broker_url, endpoint_url
 from dispatcher.settings_yaml import FromText
 from endpoint_sdk.wire import signature
 
 _LISTEN: Final = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):([0-9]{1,5})")
+_REGION: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _DAY: Final = 86_400_000
 
 
@@ -61,7 +63,29 @@ def _endpoint_url(value: str) -> str:
     return value
 
 
+def _queue_url(value: str) -> str:
+    if fault := broker_url.queue_fault(value):
+        raise PydanticCustomError("queue_url_invalid", "{fault}", {"fault": fault})
+    return value
+
+
+def _redis_url(value: str) -> str:
+    if fault := broker_url.redis_fault(value):
+        raise PydanticCustomError("redis_url_invalid", "{fault}", {"fault": fault})
+    return value
+
+
+def _region(value: str) -> str:
+    if _REGION.fullmatch(value) is None:
+        raise PydanticCustomError("region_invalid", "A region is written as AWS does, such as eu-west-1.")
+    return value
+
+
 def _database_url(value: str) -> str:
+    try:
+        urlsplit(value)  # what it says of a host that is none may hold the password
+    except ValueError:
+        value = ""
     if not value.startswith(("sqlite:///", "postgresql://")) or value == "sqlite:///":
         raise PydanticCustomError(
             "invalid_database_url", "A database is sqlite:///path/to/file.db or postgresql://user@host/name."
@@ -78,6 +102,7 @@ def _signing_secret(value: SecretStr) -> SecretStr:
 
 
 Duration = Annotated[int, BeforeValidator(_number), Field(ge=1, le=30 * _DAY)]
+Republish = Annotated[int, BeforeValidator(_number), Field(ge=1_000, le=3_600_000)]
 Interval = Annotated[int, BeforeValidator(_number), Field(ge=10, le=3_600_000)]
 Truth = Annotated[bool, BeforeValidator(_truth)]
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
@@ -101,8 +126,11 @@ class Server(Section):
     @property
     def url(self) -> str:
         """The URL executors reach this dispatcher at, without a trailing slash."""
-        if self.public_url is not None:
-            return self.public_url
+        return self.public_url or self.own_url
+
+    @property
+    def own_url(self) -> str:
+        """The URL of `listen`, good on this machine."""
         host, port = self.address
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
         return f"http://{host}:{port}"
@@ -135,17 +163,37 @@ class PushPublisher(Section):
 
 
 class SqsPublisher(Section):
+    """Messages on one SQS queue, standard or FIFO; AWS credentials come the ordinary boto3 ways, never from here."""
+
     type: Literal["sqs"] = "sqs"
-    queue_url: Annotated[str, Field(max_length=2_000), AfterValidator(_web_url)]
+    queue_url: Annotated[str, Field(max_length=2_000), AfterValidator(_queue_url)]
     secret: Secret
+    endpoint_url: Annotated[str, Field(max_length=2_000), AfterValidator(_web_url)] | None = None
+    region: Annotated[str, Field(max_length=50), AfterValidator(_region)] | None = None
+    republish_ms: Republish = 300_000
+
+    @property
+    def region_name(self) -> str | None:
+        """The region of the queue: as given, else the one its URL or the endpoint's names; None is refused."""
+        urls = filter(None, (self.queue_url, self.endpoint_url))
+        return self.region or next(filter(None, map(broker_url.queue_region, urls)), None)
+
+    @property
+    def service_url(self) -> str | None:
+        """Where calls go: as given, else the origin of a queue URL that is not AWS's own; None is for boto3 to say."""
+        return self.endpoint_url or broker_url.queue_endpoint(self.queue_url)
 
 
 class RedisPublisher(Section):
+    """Members of sorted sets in one Redis database. The URL may hold a password: it is shown without."""
+
     type: Literal["redis"] = "redis"
-    url: Annotated[str, Field(min_length=1, max_length=2_000, repr=False)]
+    url: Annotated[str, Field(max_length=2_000, repr=False), AfterValidator(_redis_url)]
     secret: Secret
+    republish_ms: Republish = 60_000
 
 
+BrokerPublisher = SqsPublisher | RedisPublisher
 Publisher = Annotated[PushPublisher | SqsPublisher | RedisPublisher, Field(discriminator="type")]
 
 
@@ -224,3 +272,8 @@ class Settings(Section):
     def push_publishers(self) -> dict[str, PushPublisher]:
         """The publishers of type push, in the order of the file."""
         return {name: item for name, item in self.publishers.items() if isinstance(item, PushPublisher)}
+
+    @property
+    def broker_publishers(self) -> dict[str, BrokerPublisher]:
+        """The publishers of the other types, in the order of the file."""
+        return {name: item for name, item in self.publishers.items() if not isinstance(item, PushPublisher)}

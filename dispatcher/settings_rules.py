@@ -3,9 +3,9 @@
 import difflib
 from typing import Any, Final
 
-from dispatcher import endpoint_url
+from dispatcher import broker_url, endpoint_url
 from dispatcher.settings import Publishing, Recovery, Section
-from dispatcher.settings_yaml import Document, FromText
+from dispatcher.settings_yaml import Document, FromText, Path
 
 ENVIRONMENT_ONLY: Final = frozenset({"secretKey", "adminKey"})
 
@@ -63,21 +63,42 @@ def _backoff(document: Document) -> None:
 def _publishers(document: Document) -> None:
     for name, publisher in _mapping(document.data.get("publishers")).items():
         kind = _mapping(publisher).get("type")
-        path = ("publishers", name)
-        if kind in {"sqs", "redis"}:
-            document.problems.append(
-                document.problem(
-                    (*path, "type"),
-                    "not_supported_yet",
-                    f"Publishers of type {kind} are not supported yet.",
-                    "Use a publisher of type push.",
-                )
-            )
-        url = _mapping(publisher).get("url")
-        if kind == "push" and isinstance(url, str) and _mapping(publisher).get("allowHttp") not in {True, "true"}:
-            fault = endpoint_url.fault(url, allow_http=False)
-            if fault and not endpoint_url.fault(url, allow_http=True):
-                document.problems.append(document.problem((*path, "url"), "endpoint_url_refused", fault))
+        if kind == "push":
+            _plain_http(document, ("publishers", name), _mapping(publisher))
+        elif kind == "sqs":
+            _region(document, ("publishers", name), _mapping(publisher))
+
+
+def _plain_http(document: Document, path: Path, publisher: dict[str, Any]) -> None:
+    url = publisher.get("url")
+    if not isinstance(url, str) or publisher.get("allowHttp") in {True, "true"}:
+        return
+    fault = endpoint_url.fault(url, allow_http=False)
+    if fault and not endpoint_url.fault(url, allow_http=True):
+        document.problems.append(document.problem((*path, "url"), "endpoint_url_refused", fault))
+
+
+def _region(document: Document, path: Path, publisher: dict[str, Any]) -> None:
+    url, endpoint = publisher.get("queueUrl"), publisher.get("endpointUrl")
+    if publisher.get("region") is not None or not isinstance(url, str) or broker_url.queue_fault(url):
+        return
+    if broker_url.queue_region(url) or (isinstance(endpoint, str) and _region_of(endpoint)):
+        return
+    document.problems.append(
+        document.problem(
+            (*path, "queueUrl"),
+            "region_missing",
+            "The queue's URL does not name its AWS region.",
+            "Write it beside the URL: region: eu-west-1 (for a local server any).",
+        )
+    )
+
+
+def _region_of(url: str) -> str | None:
+    try:
+        return broker_url.queue_region(url)
+    except ValueError:
+        return None  # its own fault is told where it stands
 
 
 def _routes(document: Document) -> None:

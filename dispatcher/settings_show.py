@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
+from dispatcher.broker_url import without_password
 from dispatcher.settings_load import Loaded
 from endpoint_sdk.wire import signature
 
@@ -25,15 +25,6 @@ def entries(loaded: Loaded) -> list[tuple[str, Any, str]]:
     return found
 
 
-def without_password(url: str) -> str:
-    """*url* with its password, if it has one, replaced."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    account, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{account.partition(':')[0]}:…@{host}"))
-
-
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
@@ -49,6 +40,6 @@ def _shown(path: str, value: Any) -> Any:
     if isinstance(value, SecretStr):
         secret = value.get_secret_value()
         return f"…{signature.hint(secret)}" if len(secret) >= 16 else "…"
-    if isinstance(value, str) and (path in _URLS or path.endswith(".url")):
+    if isinstance(value, str) and (path in _URLS or path.endswith((".url", "Url"))):
         return without_password(value)
     return list(value) if isinstance(value, tuple) else value

@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from dispatcher import endings
-from dispatcher.settings import Stalling
+from dispatcher.settings import Settings, Stalling
 from dispatcher.store import Session, Store, backlog, entries, fleet
 
 _BATCH: Final = 200
@@ -25,6 +25,10 @@ class StallUndeliverableRuns:
         """What one tick did: {stalled, more}."""
         stalled = await self._store.transact(self._stall)
         return {"stalled": stalled, "more": int(stalled == _BATCH)}
+
+    def reload(self, settings: Settings) -> None:
+        """From the next tick on *settings* hold."""
+        self._stalling = settings.stalling
 
     def _stall(self, session: Session) -> int:
         now = session.now()

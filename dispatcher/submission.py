@@ -30,8 +30,8 @@ async def submit(
 ) -> Submission:
     """The run is stored, queued and deliverable; its outbox entry is in the same transaction.
 
-    Raises Unprocessable (`not_supported_yet`, `version_unknown`, `tags_too_many`), TooLarge (`payload_too_large`) or
-    Conflict (`idempotency_conflict`: the same key with another input).
+    Raises Unprocessable (`not_supported_yet`, `version_unknown`, `tags_too_many`, `queue_too_long`), TooLarge
+    (`payload_too_large`) or Conflict (`idempotency_conflict`: the same key with another input).
     """
     birth = _birth(namespace, request, default_version)
     return await store.transact(lambda session: _insert(session, birth, actor, session.now()))
@@ -80,6 +80,7 @@ def _birth(namespace: str, request: SubmitRun, default_version: str | None) -> r
             f"no endpoint has been discovered that serves {request.workflow!r}",
             hint="name a version, or add the endpoint first",
         )
+    Queue(namespace, request.workflow, version, request.pool).checked_key()
     return runs.Birth(
         id=identity.new("run"),
         namespace=namespace,
@@ -116,6 +117,7 @@ def queue_run(session: Session, run: runs.Row, now: int) -> None:
     rank = now - run.priority * PRIORITY_STEP_MS
     entries.insert(session, run.id, run.revision, queue.key(), rank, now, run.attempt)
     session.announce("queued", run.id)
+    session.announce("backlog", queue.key())
 
 
 def _existing(session: Session, birth: runs.Birth) -> Submission:

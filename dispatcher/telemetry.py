@@ -7,22 +7,34 @@ import logging
 import sys
 import traceback
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
 from dispatcher.errors import DispatcherError
+
+# Below these levels they say too much: brokers' clients log whole requests, with the claim tokens in them.
+_FLOORS: Final = {
+    logging.WARNING: ("alembic", "asyncio", "httpx", "uvicorn"),
+    logging.INFO: ("boto3", "botocore", "redis", "s3transfer", "urllib3"),
+}
 
 
 def configure(level: str) -> None:
     """Everything the process logs, uvicorn included, goes to stderr as JSON from *level* on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter())
+    logging.getLogger().handlers[:] = [handler]
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Everything is logged from *level* on, and what would tell secrets never; where to does not change."""
     root = logging.getLogger()
-    root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for chatty in ("alembic", "asyncio", "httpx", "uvicorn"):
-        logging.getLogger(chatty).setLevel(max(root.level, logging.WARNING))
+    for floor, names in _FLOORS.items():
+        for name in names:
+            logging.getLogger(name).setLevel(max(root.level, floor))
 
 
 def formatter() -> logging.Formatter:

@@ -38,7 +38,8 @@ async def why(store: Store, registry: Registry, settings: Settings, namespace: s
     if entry.status == "claimed":
         return _claimed(run, entry, settings, now)
     names = [target.name for target in routing.targets_for(_queue(run), settings.routes, await registry.targets())]
-    return _queued(run, entry, names, now)
+    polled = {item.version: item.seen_at for item in await registry.pollers.versions(namespace, run.workflow)}
+    return _queued(run, entry, names, polled.get(run.version), now)
 
 
 def _queue(run: runs.Row) -> Queue:
@@ -84,10 +85,11 @@ def _claimed(run: runs.Row, entry: Entry, settings: Settings, now: int) -> Why:
     )
 
 
-def _queued(run: runs.Row, entry: Entry, endpoints: list[str], now: int) -> Why:
+def _queued(run: runs.Row, entry: Entry, endpoints: list[str], polled_at: int | None, now: int) -> Why:
     wait_ms = max(0, entry.next_publish_at - now)
     facts: dict[str, Any] = {
         "endpoints": endpoints,
+        "polledAgoMs": None if polled_at is None else max(0, now - polled_at),
         "deliveries": entry.push_number,
         "failuresInARow": entry.failures,
         "endingsWithoutProgress": entry.endings,
@@ -97,9 +99,7 @@ def _queued(run: runs.Row, entry: Entry, endpoints: list[str], now: int) -> Why:
     if entry.status == "published":
         return Why(f"The run was pushed; its claim is awaited for another {wait_ms} ms.", facts, None)
     if not endpoints:
-        return Why(
-            f"No endpoint serves {run.workflow} {run.version} and no route names one.", facts, "pointsman endpoint add"
-        )
+        return _unpublished(run, facts, wait_ms)
     if wait_ms:
         return Why(
             f"The run waits {wait_ms} ms before its next delivery, after {entry.failures} failed in a row"
@@ -111,4 +111,22 @@ def _queued(run: runs.Row, entry: Entry, endpoints: list[str], now: int) -> Why:
         f"The run is due and waits for room at {', '.join(endpoints)}.",
         facts,
         f"pointsman endpoint show {endpoints[0]}",
+    )
+
+
+def _unpublished(run: runs.Row, facts: dict[str, Any], wait_ms: int) -> Why:
+    """Nobody is told of the run: it waits for somebody who asks."""
+    what = f"{run.workflow} {run.version}"
+    if facts["polledAgoMs"] is None:
+        return Why(
+            f"Nobody serves {what}: no endpoint lists it, no route names one, no poller has asked for it.",
+            facts,
+            "pointsman endpoint add",
+        )
+    if wait_ms:
+        return Why(f"The run waits {wait_ms} ms before a poller may take it.", facts, "pointsman executor list")
+    return Why(
+        f"The run is due and waits for a poller; one was last seen asking for {what} {facts['polledAgoMs']} ms ago.",
+        facts,
+        "pointsman executor list",
     )

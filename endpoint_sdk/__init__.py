@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from endpoint_sdk.client import AsyncClient, Client
     from endpoint_sdk.client_flows import RunState
     from endpoint_sdk.handles import AsyncHandle, Handle
+    from endpoint_sdk.subscribers.base import Subscriber
+    from endpoint_sdk.worker import Worker
 
 __all__ = [
     "AsyncClient",
@@ -52,11 +54,13 @@ __all__ = [
     "RunFailed",
     "RunInfo",
     "RunState",
+    "Subscriber",
     "SyncRun",
     "Task",
     "TaskContext",
     "TaskFailed",
     "TaskFuture",
+    "Worker",
     "Workflow",
     "task",
     "task_context",
@@ -69,6 +73,8 @@ _LATER: Final = {
     "Client": "endpoint_sdk.client",
     "Handle": "endpoint_sdk.handles",
     "RunState": "endpoint_sdk.client_flows",
+    "Subscriber": "endpoint_sdk.subscribers.base",
+    "Worker": "endpoint_sdk.worker",
 }
 
 

@@ -59,6 +59,11 @@ def error(
     return answer(result, encode({"error": body}), status=status, retry_after=retry_after)
 
 
+def alive() -> HttpAnswer:
+    """The answer to a health check: the function runs, which is all it says."""
+    return HttpAnswer(200, {"content-type": "text/plain", messages.HEADER_SDK: SDK}, b"ok")
+
+
 def too_large(limit: int) -> HttpAnswer:
     """The answer to a body that is larger than *limit* bytes, which was not read."""
     return error("invalid", "body_too_large", f"the body is larger than {limit} bytes", status=413)

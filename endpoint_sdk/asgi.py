@@ -39,6 +39,11 @@ class AsgiApp:
         self._watched: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Task[None] | None = None
 
+    @property
+    def endpoint(self) -> "Endpoint":
+        """What is served."""
+        return self._endpoint
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection scope: `http` or `lifespan`; a `websocket` is refused."""
         match scope["type"]:

@@ -1,13 +1,15 @@
 """Which Lambda events are HTTP requests, and how each kind wants its answer.
 
 Function URLs and HTTP APIs send payload 2.0, REST APIs (and HTTP APIs on request) payload 1.0, load balancers their
-own relative of 1.0. Header names come in any case, header maps may be null, bodies may be base64.
+own relative of 1.0, and a direct invoke the signed message alone, {"pointsman": {"headers", "body"}}. Header names
+come in any case, header maps may be null, bodies may be base64.
 """
 
 import base64
 import binascii
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -16,9 +18,11 @@ from msgspec import Struct
 from endpoint_sdk.answers import HttpAnswer
 from endpoint_sdk.errors import ConfigurationError
 from endpoint_sdk.wire import signature
+from endpoint_sdk.wire.messages import Signed
 
 _OUR_ID: Final = re.compile(r"(?:run_[0-9A-Z]{26}_[0-9]+|req_[0-9A-Z]{26})")
 _OUR_TYPES: Final = ("run.ready", "endpoint.discover")
+_HEALTH_CHECKER: Final = "ELB-HealthChecker/"
 
 
 class _Typed(Struct):
@@ -35,6 +39,13 @@ class HttpEvent(Struct, frozen=True):
     headers: list[tuple[str, str]]
     body: bytes
     multi_value: bool = False
+    load_balancer: bool = False
+
+    @property
+    def health_check(self) -> bool:
+        """Whether a load balancer asks if the function is there; it cannot sign that, and runs nothing."""
+        agent = next((value for name, value in self.headers if name == "user-agent"), "")
+        return self.load_balancer and self.method in ("GET", "HEAD") and agent.startswith(_HEALTH_CHECKER)
 
     @property
     def ours(self) -> bool:
@@ -50,16 +61,20 @@ def http_event(event: object) -> HttpEvent | None:
 
     Raises ConfigurationError if something has parsed the body already: only the bytes as sent can be verified.
     """
-    if not isinstance(event, Mapping) or not isinstance(event.get("requestContext"), Mapping):
+    if not isinstance(event, Mapping):
         return None
-    context = event["requestContext"]
+    if isinstance(event.get("pointsman"), Mapping):
+        return _direct(event["pointsman"])
+    context = event.get("requestContext")
+    if not isinstance(context, Mapping):
+        return None
     http = context.get("http")
     if event.get("version") == "2.0" and isinstance(http, Mapping):
         return HttpEvent(str(http.get("method", "")), _headers(event), _body(event))
     if isinstance(event.get("httpMethod"), str):
         load_balancer = "elb" in context
         multi_value = load_balancer and isinstance(event.get("multiValueHeaders"), Mapping)
-        return HttpEvent(event["httpMethod"], _headers(event), _body(event), multi_value)
+        return HttpEvent(event["httpMethod"], _headers(event), _body(event), multi_value, load_balancer)
     return None
 
 
@@ -70,7 +85,10 @@ def http_answer(event: HttpEvent, answer: HttpAnswer) -> dict[str, Any]:
         if event.multi_value
         else {"headers": dict(answer.headers)}
     )
-    return {"statusCode": answer.status, **headers, "body": answer.body.decode("ascii"), "isBase64Encoded": False}
+    found: dict[str, Any] = {"statusCode": answer.status, **headers, "body": answer.body.decode("ascii")}
+    if event.load_balancer:
+        found["statusDescription"] = f"{answer.status} {HTTPStatus(answer.status).phrase}"
+    return {**found, "isBase64Encoded": False}
 
 
 def source(event: object) -> str:
@@ -79,6 +97,15 @@ def source(event: object) -> str:
     if isinstance(records, list) and records and isinstance(records[0], Mapping):
         return f"records of {records[0].get('eventSource') or records[0].get('EventSource') or 'an unknown source'}"
     return "no HTTP request" if isinstance(event, Mapping) else f"a {type(event).__name__}"
+
+
+def _direct(message: Mapping[str, Any]) -> HttpEvent | None:
+    """A direct invoke, None if what calls itself one has another shape."""
+    try:
+        signed = msgspec.convert(message, Signed)
+    except msgspec.ValidationError:
+        return None
+    return HttpEvent("POST", _headers({"headers": signed.headers}), _body({"body": signed.body}))
 
 
 def _headers(event: Mapping[str, Any]) -> list[tuple[str, str]]:

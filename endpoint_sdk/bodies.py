@@ -46,6 +46,10 @@ class Threads:
         late.__cause__ = returned.error
         return Returned(error=late)
 
+    def dismiss(self) -> None:
+        """Takes no further body; every thread ends with the one it has."""
+        self._pool.shutdown(wait=False)
+
 
 # One pool per loop, because its slots are counted there; a collected pool lets its threads go.
 _POOLS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Threads]] = WeakKeyDictionary()
@@ -58,6 +62,13 @@ def threads() -> Threads:
     if pool is None:
         pool = _POOLS[loop] = Threads()
     return pool
+
+
+def dismiss(loop: asyncio.AbstractEventLoop) -> None:
+    """The threads of *loop*, which is closed, end as soon as the bodies in them do."""
+    pool = _POOLS.pop(loop, None)
+    if pool is not None:
+        pool.dismiss()
 
 
 async def in_loop(body: Callable[[], Awaitable[Any]], context: TaskContext, timeout: timedelta | None) -> Returned:

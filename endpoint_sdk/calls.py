@@ -21,9 +21,12 @@ from endpoint_sdk.wire import messages
 
 T = TypeVar("T")
 
+DEFAULT_NAMESPACE: Final = "default"
+
 _CLAIM_REFUSALS: Final = frozenset({"already_claimed", "cancelled", "run_finished", "not_claimable", "stale_delivery"})
 _FENCED: Final = frozenset({"revision_conflict", "cancelled", "run_finished"})
 _REFUSALS: Final = frozenset({400, 403, 413, 422})
+_POLL_REFUSALS: Final = frozenset({401, 404, 405, 409, 429})
 _CODE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 
 
@@ -41,9 +44,24 @@ class Loss(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """`why` is for the log: a status or the name of a transport error, never a body."""
+    """`why` is for the log: a status or the name of a transport error, never a body.
+
+    `sent` is false where nothing of the call can have reached the dispatcher.
+    """
 
     why: str
+    sent: bool = True
+
+
+def told(outcome: Refused | Loss | Unknown) -> str:
+    """Why a call did not succeed, for the log."""
+    match outcome:
+        case Refused(code, message):
+            return f"{message} ({code})"
+        case Loss(code):
+            return code
+        case Unknown(why):
+            return f"no answer ({why})"
 
 
 Outcome: TypeAlias = Accepted[T] | Refused | Loss | Unknown
@@ -84,6 +102,7 @@ class _Progress(messages.Lenient, frozen=True):
 
 
 _encode: Final = msgspec.json.Encoder().encode
+_claimed: Final = msgspec.json.Decoder(messages.Claimed)
 _error: Final = msgspec.json.Decoder(messages.ErrorAnswer)
 _grant: Final = msgspec.json.Decoder(messages.Grant)
 _page: Final = msgspec.json.Decoder(RecordPage)
@@ -112,6 +131,28 @@ def claim(
         _encode(body),
         partial(_parse, _grant, _CLAIM_REFUSALS, ours),
     )
+
+
+def poll(wanted: messages.ClaimMany, api_key: str, namespace: str) -> Call[messages.Claimed]:
+    """Claims up to *wanted.limit* runs; with limit 0 it takes none and learns which are held under its request id.
+
+    What the dispatcher refuses is `Refused`, a missing credential included: then nothing was claimed. A grant of
+    another request is no answer to this one.
+    """
+    headers = _headers(api_key)
+    if namespace != DEFAULT_NAMESPACE:
+        headers[messages.HEADER_NAMESPACE] = namespace
+
+    def ours(answer: messages.Claimed) -> bool:
+        return all(grant.claim_id == f"{wanted.request_id}_{grant.run.id}" for grant in answer.claims)
+
+    return Call("POST", "/v1/claims", headers, _encode(wanted), partial(_parse_poll, ours))
+
+
+def release(grant: messages.Grant, request_id: str, delay_ms: int) -> Call[messages.Progressed]:
+    """Gives the run of *grant*, on which nothing was done, to somebody else after *delay_ms*."""
+    ending = messages.Release("drain", delay_ms)
+    return progress(grant, request_id, signal_seq=grant.signal_seq, ending=ending)
 
 
 def records(grant: messages.Grant, after: int | str) -> Call[RecordPage]:
@@ -201,6 +242,12 @@ def _parse(
     if status in _REFUSALS:
         return Refused(error.code, error.message)
     return Unknown(f"status {status}, {error.code}")
+
+
+def _parse_poll(acceptable: Callable[[messages.Claimed], bool], status: int, body: bytes) -> Outcome[messages.Claimed]:
+    outcome = _parse(_claimed, frozenset(), acceptable, status, body)
+    error = _our_error(body) if isinstance(outcome, Unknown) and status in _POLL_REFUSALS else None
+    return outcome if error is None else Refused(error.code, error.message)
 
 
 def _accepted(decoder: msgspec.json.Decoder[T], acceptable: Callable[[T], bool], body: bytes) -> Outcome[T]:

@@ -1,10 +1,10 @@
 """The environment of the SDK, read here and nowhere else; an argument in code beats a variable.
 
 POINTSMAN_URL                        the dispatcher, instead of the URL a delivery names
-POINTSMAN_API_KEY                    `pmk_…`, for clients
+POINTSMAN_API_KEY                    `pmk_…`, for clients and for workers that poll
 POINTSMAN_SIGNING_SECRET             `whsec_…`, several separated by spaces
-POINTSMAN_ENDPOINT                   names this endpoint answers to, separated by spaces; none: unchecked
-POINTSMAN_NAMESPACE                  for clients whose key is not bound to one
+POINTSMAN_ENDPOINT                   names this endpoint or worker answers to, separated by spaces; none: unchecked
+POINTSMAN_NAMESPACE                  for clients and workers whose key is not bound to one, and for Redis queues
 POINTSMAN_MAX_DURATION               seconds the host gives one request, where it does not say so itself
 POINTSMAN_SIGNATURE_TOLERANCE        seconds, 0 to 900
 POINTSMAN_CLAIM_REFRESH_INTERVAL_MS  upper bound for the time between two claim refreshes

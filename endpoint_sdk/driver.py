@@ -260,6 +260,8 @@ class Driver:
         self._wanted(call)
 
     def _enter(self, call: Call, stage: Stage) -> None:
+        # A drop in the middle of a step was not heard: from here it would be waited for.
+        self._wanted(call)
         call.stage = stage
         self._floor.moved()
 

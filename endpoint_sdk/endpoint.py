@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from endpoint_sdk import answers, config, monotonic
+from endpoint_sdk import answers, arguments, config, monotonic
 from endpoint_sdk._version import __version__
 from endpoint_sdk.answers import HttpAnswer
 from endpoint_sdk.errors import ConfigurationError
@@ -58,14 +58,21 @@ class Endpoint:
         tolerance: int | None = None,
     ) -> None:
         environment = config.read()
-        self._registry = Registry(_workflows(workflows))
-        self._names = frozenset(environment.endpoint_names if name is None else _names(name))
+        self._registry = Registry(arguments.workflows(workflows, "an endpoint"))
+        self._names = frozenset(
+            environment.endpoint_names if name is None else arguments.names(name, "Endpoint(name=)")
+        )
         self._url = config.url(url, "Endpoint(url=)") or environment.url
         self._secrets = SigningSecrets(environment.signing_secret or () if secret is None else secret)
         self._max_duration = config.duration(max_duration, "Endpoint(max_duration=)") or environment.max_duration
-        self._max_concurrent_runs = _positive(max_concurrent_runs, "Endpoint(max_concurrent_runs=)")
+        self.max_concurrent_runs = arguments.positive(max_concurrent_runs, "Endpoint(max_concurrent_runs=)")
         self._tolerance = _tolerance(tolerance, environment.tolerance)
         self._refresh_interval_ms = environment.refresh_interval_ms
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The audiences it answers to; empty when it answers to every one."""
+        return self._names
 
     @cached_property
     def asgi(self) -> "AsgiApp":
@@ -91,7 +98,7 @@ class Endpoint:
             kind="endpoint",
             url=self._url,
             refresh_interval_ms=self._refresh_interval_ms,
-            max_concurrent_runs=self._max_concurrent_runs,
+            max_concurrent_runs=self.max_concurrent_runs,
         )
 
     async def handle(
@@ -100,28 +107,31 @@ class Endpoint:
         headers: Mapping[str, str] | Iterable[tuple[str, str]],
         body: bytes,
         remaining: "Remaining | None" = None,
+        *,
+        sent_at: float | None = None,
     ) -> HttpAnswer:
         """The answer to one request, once whatever it asked for is done.
 
         *body* is what arrived, byte for byte; *remaining* tells the host's time left, None for no limit. The method
-        does not matter: what is signed decides. Never raises for what a request contains; raises ConfigurationError if
-        the host has parsed the body, because only the received bytes can be verified.
+        does not matter: what is signed decides. The age of the signature is judged at *sent_at*, when a queue took the
+        message in (seconds since the epoch), by default now. Never raises for what a request contains; raises
+        ConfigurationError if the host has parsed the body, because only the received bytes can be verified.
         """
         if not isinstance(body, bytes):
             raise ConfigurationError("handle() takes the body's bytes as received, before anything parsed them")
-        started = monotonic.now()
+        budget = self._budget(remaining, monotonic.now())
         if len(body) > limits.MAX_BODY:
             return answers.too_large(limits.MAX_BODY)
         try:
-            keys = await self._keys()
+            keys = await self._keys(budget)
         except Exception:
             _log.exception("the signing secret cannot be had")
             return answers.error("retry", "signing_secret_unavailable", "this endpoint cannot get its signing secret")
         try:
-            signature.verify(keys, headers, body, time.time(), self._tolerance)
+            signature.verify(keys, headers, body, time.time() if sent_at is None else sent_at, self._tolerance)
         except signature.SignatureError as error:
             return self._unauthorized(method, error)
-        return await self._answer(body, self._budget(remaining, started))
+        return await self._answer(body, budget)
 
     def discovered(self) -> messages.Discovered:
         """What this endpoint serves."""
@@ -129,16 +139,21 @@ class Endpoint:
         longest = None if self._max_duration is None else self._max_duration // timedelta(milliseconds=1)
         return messages.Discovered(answers.SDK, _build_id(served), served, longest, self._secrets.hint)
 
-    async def _keys(self) -> tuple[bytes, ...]:
+    async def _keys(self, remaining: "Remaining") -> tuple[bytes, ...]:
+        """The keys; what the user's function, if there is one, takes of the host's time ends before the margin."""
         keys = self._secrets.ready()
         if keys is not None:
             return keys
         import asyncio
 
-        return await asyncio.to_thread(self._secrets.fetch)
+        from endpoint_sdk.execution import margin
+
+        left = remaining()
+        async with asyncio.timeout(None if left is None else left.total_seconds() - margin(left)):
+            return await asyncio.to_thread(self._secrets.fetch)
 
     def _unauthorized(self, method: str, error: signature.SignatureError) -> HttpAnswer:
-        _log.warning("signature refused", extra={"reason": error.reason, "method": method[:20]})
+        _log.warning("signature refused: %s", error.reason, extra={"method": method[:20]})
         hint = self._secrets.hint
         return answers.error(
             "unauthorized",
@@ -168,7 +183,7 @@ class Endpoint:
         left = remaining()
         if self.executor.busy or (left is not None and left <= timedelta(0)):
             return answers.error("busy", "busy", "this endpoint takes no further run now", retry_after=_BUSY_SECONDS)
-        if not config.is_base_url(self._url or delivery.url) or not _is_credential(delivery.token):
+        if not config.is_base_url(self._url or delivery.url) or not arguments.is_credential(delivery.token):
             return answers.error("invalid", "malformed", "the delivery cannot be claimed with what it carries")
         try:
             conclusion = await self.executor.execute(delivery, remaining)
@@ -189,29 +204,6 @@ class Endpoint:
             return own if host is None else min(own, host)
 
         return left
-
-
-def _workflows(workflows: object) -> list[Workflow[Any, Any]]:
-    served = list(workflows) if isinstance(workflows, Iterable) else []
-    if not served or not all(isinstance(each, Workflow) for each in served):
-        raise ConfigurationError("an endpoint serves a list of at least one @workflow")
-    return served
-
-
-def _is_credential(token: str) -> bool:
-    return bool(token) and token.isascii() and token.isprintable() and " " not in token
-
-
-def _names(name: object) -> list[str]:
-    if not isinstance(name, str) or not name.split():
-        raise ConfigurationError("Endpoint(name=) is not a name")
-    return name.split()
-
-
-def _positive(value: object, name: str) -> int:
-    if type(value) is not int or value < 1:
-        raise ConfigurationError(f"{name} is not a positive whole number")
-    return value
 
 
 def _tolerance(given: object, environment: int | None) -> int:

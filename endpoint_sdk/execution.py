@@ -1,4 +1,4 @@
-"""One delivery, from its claim to its settled end.
+"""One delivery, or one run that came claimed, to its settled end.
 
     claim -> all record pages -> engine, refreshed while it runs -> ending
 
@@ -21,6 +21,7 @@ from msgspec import Struct
 from endpoint_sdk import calls, refresher, replay
 from endpoint_sdk.exchange import Abandoned, Exchange
 from endpoint_sdk.recorder import Recorder
+from endpoint_sdk.subscribers.base import Claim
 from endpoint_sdk.wire import identity, messages
 from endpoint_sdk.workflow import Registry
 
@@ -30,6 +31,8 @@ _CLAIM_PATIENCE: Final = 10.0
 _FENCE: Final = 0.8
 _LEAST_MARGIN: Final = 2.0
 _MARGIN: Final = 0.05
+_ANSWERING: Final = 0.25
+_LAST_WAIT: Final = 1.0
 
 Remaining = Callable[[], timedelta | None]
 
@@ -52,17 +55,21 @@ class Context(Struct, frozen=True):
 
 
 class Execution:
-    """Handles *delivery* once; `remaining` is the host's time left, None where it has no limit."""
+    """Handles *work* once: a delivery, which it claims, or a claim.
 
-    def __init__(self, context: Context, delivery: messages.Delivery, remaining: Remaining) -> None:
+    *remaining* is the host's time left, None where it has no limit.
+    """
+
+    def __init__(self, context: Context, work: messages.Delivery | Claim, remaining: Remaining) -> None:
         self._context = context
         self._exchange = context.exchange
         self._now = context.exchange.times.now
-        self._delivery = delivery
+        self.work = work
         self.remaining = remaining
         self._margin = margin(remaining())
         self._reason: Literal["handoff", "drain", "pause"] = "handoff"
         self._lost: str | None = None
+        self._claimed = False
         self._ending = False
         self._noted: str | None = None
         self._signal_seq = 0
@@ -73,14 +80,12 @@ class Execution:
     # --- from claim to end -------------------------------------------------------------------------------------------
     async def run(self) -> Conclusion:
         """Claims, runs and ends; when it returns no task body runs and the claim is no longer refreshed."""
-        try:
-            outcome, sent_at = await self._claim()
-        except Abandoned:
-            return Conclusion("retry", "the claim got no answer")
-        if not isinstance(outcome, calls.Accepted):
-            return self._concluded("settled", f"claim refused: {outcome.code}")
-        self._grant = outcome.value
-        self._hold = self._held(sent_at)
+        claim = await self._claim()
+        if isinstance(claim, Conclusion):
+            return claim
+        self._grant = claim.grant
+        self._hold = self._held(claim.sent_at)
+        self._claimed = True
         try:
             self._context.refresher.hold(self._hold)
             return await self._execute()
@@ -96,17 +101,42 @@ class Execution:
             self._reason = "drain"
         self._leave()
 
-    async def _claim(self) -> tuple[calls.Accepted[messages.Grant] | calls.Refused | calls.Loss, float]:
+    def expire(self) -> None:
+        """The time of the drain is up: `async def` bodies are cancelled and the run is released.
+
+        While the body of a `def` task runs nothing is sent: it cannot be ended, so neither can the run.
+        """
+        self.drain()
+        if self._engine is not None:
+            self._engine.leave_now()
+
+    @property
+    def refreshed_at(self) -> float | None:
+        """When the last accepted call for the claim was sent, on the SDK's clock; None before there is a claim."""
+        return self._hold.sent_at if self._claimed else None
+
+    async def _claim(self) -> Claim | Conclusion:
+        if isinstance(self.work, Claim):
+            return self.work
         context = self._context
-        call = calls.claim(self._delivery, identity.new("clm"), context.executor, context.refresh_interval_ms)
-        return await self._exchange.settle(call, _CLAIM_PATIENCE, self._time_left)
+        call = calls.claim(self.work, identity.new("clm"), context.executor, context.refresh_interval_ms)
+        # Nothing is held yet, so nothing is lost by giving up before the margin begins.
+        try:
+            outcome, sent_at = await self._exchange.settle(call, _CLAIM_PATIENCE, self._time_left, self._within(1))
+        except Abandoned:
+            return Conclusion("retry", "the claim got no answer")
+        if not isinstance(outcome, calls.Accepted):
+            return self._concluded("settled", f"claim refused: {outcome.code}")
+        return Claim(outcome.value, sent_at)
 
     async def _execute(self) -> Conclusion:
+        self._signal_seq = self._grant.signal_seq
+        if self._reason == "drain":
+            return await self._end(messages.Release("drain"))
         grant = self._grant = await self._all_pages(self._grant)
         workflow = self._context.registry.find(grant.run.workflow, grant.run.version)
         if workflow is None:
             return await self._end(messages.Release("unknown_version"))
-        self._signal_seq = grant.signal_seq
         self._stop_asked(grant.stop)
         self._engine = replay.Engine(workflow, grant, self, idle_seconds=self._idle_seconds())
         if self._leaving_asked():
@@ -163,7 +193,7 @@ class Execution:
         self, ending: messages.Ending
     ) -> calls.Accepted[messages.Progressed] | calls.Refused | calls.Loss:
         call = self._progress(ending=ending)
-        outcome, _ = await self._exchange.settle(call, self._idle_timeout, self._time_left)
+        outcome, _ = await self._exchange.settle(call, self._idle_timeout, self._time_left, self._within(_ANSWERING))
         return outcome
 
     def _abandoned(self) -> Conclusion:
@@ -172,7 +202,11 @@ class Execution:
         return self._concluded("retry", "a write got no answer")
 
     def _concluded(self, result: Literal["settled", "retry"], what: str) -> Conclusion:
-        fence = {"run_id": self._delivery.run_id, "revision": self._delivery.revision}
+        work = self.work
+        if isinstance(work, Claim):
+            fence = {"run_id": work.grant.run.id, "revision": work.grant.revision}
+        else:
+            fence = {"run_id": work.run_id, "revision": work.revision}
         _log.info("delivery handled: %s", what, extra=fence)
         return Conclusion(result, what)
 
@@ -227,7 +261,7 @@ class Execution:
 
     async def _settle(self, call: calls.Call[Any]) -> tuple[calls.Accepted[Any] | calls.Refused, float]:
         """The outcome of *call* unless it is a loss; that, and an outcome never known, raise Abandoned."""
-        outcome, sent_at = await self._exchange.settle(call, self._idle_timeout, self._going)
+        outcome, sent_at = await self._exchange.settle(call, self._idle_timeout, self._going, self._within(_ANSWERING))
         if isinstance(outcome, calls.Loss):
             self._lose(outcome.code)
             raise Abandoned
@@ -262,6 +296,17 @@ class Execution:
     def _time_left(self) -> bool:
         left = self.remaining()
         return left is None or left > timedelta(0)
+
+    def _within(self, margins: float) -> float:
+        """Seconds a call may take: of the host's time so many *margins* are kept for the host's own answer.
+
+        A call that comes later than that has half of what is left, a second at most.
+        """
+        left = self.remaining()
+        if left is None:
+            return math.inf
+        seconds = max(left.total_seconds(), 0)
+        return max(seconds - self._margin * margins, min(seconds / 2, _LAST_WAIT))
 
     # --- what the claim hears while it is held -----------------------------------------------------------------------
     def _held(self, sent_at: float) -> refresher.Hold:

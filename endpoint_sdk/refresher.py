@@ -102,8 +102,8 @@ class Refresher:
         self._wakes_at = math.inf
 
     def hold(self, hold: Hold) -> None:
-        """Refreshes *hold* from now on, the first time after one interval."""
-        hold.due = self._now() + hold.interval * self._spread()
+        """Refreshes *hold* from now on, the first time one interval after its claim was sent."""
+        hold.due = hold.sent_at + hold.interval * self._spread()
         with self._changed:
             self._holds[hold.fence] = hold
             if self._worker is None:

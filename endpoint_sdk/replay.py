@@ -101,8 +101,12 @@ class Engine:
     def leave(self) -> None:
         """No further task starts here; `run` returns Suspended once every branch waits, or how the handler ends."""
         self._leaving = True
-        if self._pending:
+        if self._pending and not self.over:
             self._hand_out.wake()
+
+    def leave_now(self) -> None:
+        """The run ends here as suspended: `async def` bodies are cancelled, and `run` returns once no thread's runs."""
+        self._end(Suspended(None))
 
     @property
     def body_running(self) -> bool:
@@ -172,8 +176,9 @@ class Engine:
         self._hand_out.wake()
 
     def hand_out(self, call: Call, outcome: Outcome) -> None:
-        """*outcome* of *call* is acknowledged."""
-        self._hand_out.live(call, outcome, alone=self._handler.alone and len(self._pending) == 1)
+        """*outcome* of *call* is acknowledged; nobody sees it once this execution has ended."""
+        if not self.over:
+            self._hand_out.live(call, outcome, alone=self._handler.alone and len(self._pending) == 1)
 
     def abandon(self, error: BaseException) -> None:
         """Nothing can be recorded any more: stops quietly and leaves the run to recovery."""

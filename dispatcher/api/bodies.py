@@ -45,6 +45,12 @@ async def read(call: Call) -> bytes:
         message = await call.receive()
 
 
+async def hung_up(call: Call) -> None:
+    """Returns when the client, whose body has been read, is gone; never if it waits for its answer."""
+    while (await call.receive())["type"] != "http.disconnect":
+        pass
+
+
 async def decoded(call: Call, decoder: msgspec.json.Decoder[T], *, empty: bytes = b"") -> T:
     """The body as the decoder's type; an empty one reads as *empty*.
 

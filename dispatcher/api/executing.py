@@ -1,5 +1,6 @@
-"""The executor's calls: claim, refresh, progress. Hot: bytes to Structs and back, nothing between."""
+"""The executor's calls: claim, poll, refresh, progress. Hot: bytes to Structs and back, nothing between."""
 
+import asyncio
 from typing import Final
 
 from msgspec import Raw
@@ -10,9 +11,10 @@ from dispatcher.api import bodies
 from dispatcher.api.call import Answer, Call, answer
 from dispatcher.api.routing import Route
 from dispatcher.secrets import CLAIM_PREFIX, WRITE_PREFIX
-from endpoint_sdk.wire.messages import ClaimRun, Complete, Progress, Refresh
+from endpoint_sdk.wire.messages import Claimed, ClaimMany, ClaimRun, Complete, Progress, Refresh
 
 _CLAIM: Final = Decoder(ClaimRun)
+_CLAIM_MANY: Final = Decoder(ClaimMany)
 _REFRESH: Final = Decoder(Refresh)
 _PROGRESS: Final = Decoder(Progress)
 
@@ -31,6 +33,17 @@ async def claim(call: Call) -> Answer:
     held = call.services
     run_id = call.arguments["run_id"]
     return answer(await claims.claim(held.store, held.keys, held.settings.recovery, run_id, request, credential))
+
+
+async def claim_many(call: Call) -> Answer:
+    """A poll: answered when something was claimed, when `waitMs` ends, and never once the client has hung up."""
+    caller = await call.caller("execute")
+    request = await bodies.decoded(call, _CLAIM_MANY)
+    gone = asyncio.ensure_future(bodies.hung_up(call))
+    try:
+        return answer(Claimed(await call.services.polling.claim(caller.namespace, request, gone)))
+    finally:
+        gone.cancel()
 
 
 async def refresh(call: Call) -> Answer:
@@ -55,5 +68,6 @@ async def apply_progress(call: Call) -> Answer:
 ROUTES: Final = (
     Route("POST", "/v1/runs/{run_id}/claim", claim),
     Route("POST", "/v1/runs/{run_id}/progress", apply_progress),
+    Route("POST", "/v1/claims", claim_many),
     Route("POST", "/v1/claims/refresh", refresh),
 )

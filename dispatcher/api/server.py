@@ -3,7 +3,7 @@
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.api import endpoints, executing, health, keys, runs
+from dispatcher.api import endpoints, executing, health, keys, overview, publishers, runs
 from dispatcher.api import errors as api_errors
 from dispatcher.api.bodies import ClientGone
 from dispatcher.api.call import Answer, AsgiScope, Call, Receive, Send
@@ -11,7 +11,17 @@ from dispatcher.api.routing import Routes
 from dispatcher.api.services import Services
 from endpoint_sdk.wire import identity, limits, messages
 
-_ROUTES: Final = Routes([*executing.ROUTES, *runs.ROUTES, *endpoints.ROUTES, *keys.ROUTES, *health.ROUTES])
+_ROUTES: Final = Routes(
+    [
+        *executing.ROUTES,
+        *runs.ROUTES,
+        *endpoints.ROUTES,
+        *publishers.ROUTES,
+        *keys.ROUTES,
+        *overview.ROUTES,
+        *health.ROUTES,
+    ]
+)
 _REQUEST_ID: Final = messages.HEADER_REQUEST_ID.encode()
 _JSON: Final = (b"content-type", b"application/json")
 

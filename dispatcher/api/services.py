@@ -5,6 +5,7 @@ import msgspec
 from dispatcher.access import Access
 from dispatcher.completion import Completion
 from dispatcher.discovery import Discovery
+from dispatcher.polling import Polling
 from dispatcher.readiness import Readiness
 from dispatcher.registry import Registry
 from dispatcher.secrets import ServerKeys
@@ -12,7 +13,9 @@ from dispatcher.settings import Settings
 from dispatcher.store import Store
 
 
-class Services(msgspec.Struct, frozen=True):
+class Services(msgspec.Struct):
+    """*settings* are replaced at a reload; everything else stays."""
+
     settings: Settings
     store: Store
     keys: ServerKeys
@@ -20,4 +23,5 @@ class Services(msgspec.Struct, frozen=True):
     registry: Registry
     discovery: Discovery
     completion: Completion
+    polling: Polling
     readiness: Readiness

@@ -12,6 +12,9 @@ def main() -> None:
 
         print(f"pointsman {__version__}")
         return
-    from dispatcher.cli.application import application
-
+    try:
+        from dispatcher.cli.application import application
+    except KeyboardInterrupt:
+        # Ctrl-C while the commands are loaded; from then on it is theirs.
+        sys.exit(130)
     application()

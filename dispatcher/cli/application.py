@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli import config, endpoints, keys, runs, server
+from dispatcher.cli import config, dev, doctor, endpoints, keys, publishers, queues, runs, server, worker
 from dispatcher.cli.output import Format, Output, show
 
 application = typer.Typer(
@@ -15,12 +15,18 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+application.command("dev")(dev.dev)
 application.command("serve")(server.serve)
 application.command("migrate")(server.migrate)
+application.command("doctor")(doctor.doctor)
+application.command("worker")(worker.worker)
 application.add_typer(config.commands, name="config")
 application.add_typer(runs.commands, name="run")
 application.add_typer(endpoints.commands, name="endpoint")
+application.add_typer(publishers.commands, name="publisher")
 application.add_typer(keys.commands, name="key")
+application.add_typer(queues.commands, name="queue")
+application.add_typer(queues.executors, name="executor")
 
 
 @application.command()

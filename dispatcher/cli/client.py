@@ -63,7 +63,7 @@ class Client:
         error = {
             "code": "unreachable",
             "message": f"The dispatcher at {self._url} does not answer: {cause}.",
-            "hint": "Start it with `pointsman serve`, or name it with --url or POINTSMAN_URL.",
+            "hint": "Start it with `pointsman serve` or `pointsman dev`, or name it with --url or POINTSMAN_URL.",
         }
         output.fail(output.UNREACHABLE, error, self._shown)
 

@@ -83,7 +83,7 @@ def load(config: Path | None, given: dict[str, Any], shown: Format) -> "Loaded":
     except settings_load.ConfigInvalid as invalid:
         if shown is Format.TABLE:
             for problem in invalid.problems:
-                output.say(_line(problem))
+                output.say(line(problem))
         details = {"problems": json.loads(_json(invalid))["problems"]}
         error = {"code": invalid.code, "message": invalid.message, "hint": "Try: pointsman config check"}
         output.fail(output.FAILED, error if shown is Format.TABLE else {**error, "details": details}, shown)
@@ -97,11 +97,12 @@ def _problems(invalid: "ConfigInvalid", shown: Format) -> None:
             print(json.dumps(problem, ensure_ascii=False))
     else:
         for problem in invalid.problems:
-            print(_line(problem))
+            print(line(problem))
     output.say(invalid.message)
 
 
-def _line(problem: "Problem") -> str:
+def line(problem: "Problem") -> str:
+    """*problem* in one line, its place first."""
     where = f"{problem.line}:{problem.column}: " if problem.line else ""
     path = f"{problem.path}: " if problem.path else ""
     return f"{where}{path}{problem.message} {problem.hint or ''}".rstrip() + f" [{problem.code}]"

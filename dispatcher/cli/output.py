@@ -77,8 +77,12 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
         print(f"{name:<{width}}  {_cell(value)}")
 
 
+def printable(text: str) -> str:
+    """*text* without what could move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return "".join(letter if letter.isprintable() else "�" for letter in text)
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

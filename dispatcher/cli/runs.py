@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from dispatcher.cli import output
+from dispatcher.cli import following, output
 from dispatcher.cli.client import DEFAULT_URL, ApiKey, Client, Namespace, Url
 from dispatcher.cli.output import Format, Output
 
@@ -32,6 +32,7 @@ def start(
     pool: Annotated[str, typer.Option()] = "default",
     tag: Tags = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the result.", min=0)] = 0,
+    watch: Annotated[bool, typer.Option("--watch", help="Tell what happens until the run has ended.")] = False,
     o: Output = Format.TABLE,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = "",
@@ -49,10 +50,14 @@ def start(
         "tags": _tags(tag),
     }
     text = client.call("POST", "/v1/runs", body)
+    run_id = json.loads(text)["run"]["id"]
+    if watch:
+        output.say(f"{run_id} submitted")
+        following.follow(client, _path(run_id), o)
+        return
     if not wait:
         output.show(text, o, lambda data: _summary([data["run"]]))
         return
-    run_id = json.loads(text)["run"]["id"]
     output.say(f"{run_id} submitted; waiting")
     _wait(client, run_id, wait, o)
 
@@ -127,6 +132,21 @@ def why(
             print(f"next: {data['next']}")
 
     output.show(text, o, table)
+
+
+@commands.command("watch")
+def watch(
+    run_id: RunId,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Tell what happens to a run until it has ended; exit code 1 unless it completed.
+
+    With -o jsonl one object a happening: {"type": "transition" | "record" | "end", …}.
+    """
+    following.follow(Client(url, api_key, namespace, o), _path(run_id), o)
 
 
 @commands.command("cancel")

@@ -18,6 +18,7 @@ from dispatcher.cli.output import Format, Output
 
 if TYPE_CHECKING:
     from dispatcher.app import Dispatcher
+    from dispatcher.cli.live import LiveConfiguration
     from dispatcher.errors import Refusal, StartUpError
     from dispatcher.settings import Settings
 
@@ -31,15 +32,16 @@ def serve(
     public_url: PublicUrl = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Run the dispatcher until SIGTERM or SIGINT; logs go to stderr as JSON."""
+    """Run the dispatcher until SIGTERM or SIGINT; SIGHUP reads the configuration again. Logs go to stderr as JSON."""
     given = configuration.flags(listen, database, public_url, log_level)
     settings = configuration.load(config, given, Format.TABLE).settings
 
     from dispatcher import errors, telemetry
+    from dispatcher.cli.live import LiveConfiguration
 
     telemetry.configure(settings.log_level)
     try:
-        _run(settings)
+        _run(settings, LiveConfiguration(config, given))
     except (errors.StartUpError, errors.Refusal) as error:
         _refuse(error, Format.TABLE)
 
@@ -80,7 +82,7 @@ def _refuse(error: "StartUpError | Refusal", shown: Format) -> NoReturn:
     output.fail(code, {"code": error.code, "message": error.message, "hint": error.hint}, shown)
 
 
-def _run(settings: "Settings") -> None:
+def _run(settings: "Settings", live: "LiveConfiguration") -> None:
     import uvloop
 
     from dispatcher import app
@@ -88,7 +90,7 @@ def _run(settings: "Settings") -> None:
     with contextlib.closing(_bind(settings)) as bound:
         dispatcher = app.build(settings, url=_url(settings, bound))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(dispatcher, bound))
+            runner.run(_serve(dispatcher, bound, live))
 
 
 def _bind(settings: "Settings") -> socket.socket:
@@ -117,7 +119,7 @@ def _url(settings: "Settings", bound: socket.socket) -> str:
     return settings.server.model_copy(update={"listen": f"{host}:{port}"}).url
 
 
-async def _serve(dispatcher: "Dispatcher", bound: socket.socket) -> None:
+async def _serve(dispatcher: "Dispatcher", bound: socket.socket, live: "LiveConfiguration") -> None:
     import uvicorn
 
     from dispatcher import app
@@ -132,6 +134,10 @@ async def _serve(dispatcher: "Dispatcher", bound: socket.socket) -> None:
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             logging.getLogger(__name__).info("listening", extra={"url": dispatcher.url, "pid": os.getpid()})
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            dispatcher.polling.stop()  # or it would wait for the longest poll
+            await super().shutdown(sockets)
 
     server = Server(
         uvicorn.Config(
@@ -148,8 +154,11 @@ async def _serve(dispatcher: "Dispatcher", bound: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.handle_exit, number, None)
+    loop.add_signal_handler(signal.SIGHUP, live.ask)
     try:
         await dispatcher.start()
+        reloads = asyncio.create_task(live.follow(dispatcher), name="reload")
         await server.serve(sockets=[bound])
+        reloads.cancel()
     finally:
         await dispatcher.stop()

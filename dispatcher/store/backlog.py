@@ -3,12 +3,12 @@
 Nothing here filters on a volatile clock inside an index condition: callers read the database's clock first and pass it.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
 from dispatcher.store.entries import COLUMNS, Entry
-from dispatcher.store.schema import CLAIMED, PENDING, PUBLISHED, endpoint
+from dispatcher.store.schema import CLAIMED, PENDING, PUBLISHED, endpoint, now
 from dispatcher.store.schema import outbox_entry as t
 from dispatcher.store.session import Session, Statement
 
@@ -17,15 +17,21 @@ def _int(name: str) -> sa.BindParameter[Any]:
     return sa.bindparam(name, type_=sa.BigInteger())
 
 
+HEAD: Final = 500
+"""How far into a queue a turn of several is looked for: the oldest go first, whoever's turn they are."""
+
+
 def _queues() -> sa.Select[Any]:
-    """Every queue with a pending entry, one index probe a queue however long the backlog."""
+    """Every queue with a due entry, one index probe a queue however long the backlog."""
     first = sa.select(sa.func.min(t.c.queue).label("queue")).where(t.c.status == PENDING)
     walk = first.cte("walk", recursive=True)
     following = (
         sa.select(sa.func.min(t.c.queue)).where(t.c.status == PENDING, t.c.queue > walk.c.queue).scalar_subquery()
     )
     walk = walk.union_all(sa.select(following).where(walk.c.queue.is_not(None)))
-    return sa.select(walk.c.queue).where(walk.c.queue.is_not(None))
+    # As a scalar subquery the clock is read once, not for every entry.
+    due = t.c.next_publish_at <= sa.select(now).scalar_subquery()
+    return sa.select(walk.c.queue).where(sa.exists().where(t.c.status == PENDING, t.c.queue == walk.c.queue, due))
 
 
 _QUEUES: Final = Statement(_queues())
@@ -35,33 +41,61 @@ _LOCK_ENDPOINT: Final = Statement(
 _IN_FLIGHT: Final = Statement(
     sa.select(sa.func.count())
     .select_from(t)
-    .where(t.c.publisher == sa.bindparam("b_id"), sa.literal_column("status <> 'pending'"))
-)
-_DUE: Final = (
-    sa.select(t.c.run_id)
     .where(
-        t.c.status == PENDING,
-        t.c.queue == sa.bindparam("b_queue"),
-        t.c.next_publish_at <= _int("b_now"),
-        t.c.publisher_index % _int("b_ways") == _int("b_way"),
+        t.c.publisher == sa.bindparam("b_id"),
+        sa.literal_column("status <> 'pending'"),
+        # What a broker of that name holds takes no place; what code before the routes leased does.
+        sa.func.coalesce(t.c.route, "push") == "push",
     )
+)
+_is_due: Final = sa.and_(
+    t.c.status == PENDING, t.c.queue == sa.bindparam("b_queue"), t.c.next_publish_at <= _int("b_now")
+)
+_HEAD: Final = (
+    sa.select(t.c.run_id)
+    .where(_is_due)
     .order_by(t.c.rank, t.c.run_id)
-    .limit(_int("b_limit"))
-    .with_for_update(skip_locked=True)
-    .cte("due")
+    .limit(HEAD)
+    .cte("head")
     .prefix_with("MATERIALIZED")
 )
-_LEASE: Final = Statement(
-    sa.update(t)
-    .where(t.c.run_id == _DUE.c.run_id)
-    .values(
-        status=PUBLISHED,
-        push_number=t.c.push_number + 1,
-        publisher=sa.bindparam("b_id"),
-        next_publish_at=_int("b_until"),
-    )
-    .returning(*COLUMNS)
+# Says what `_is_due` does of an entry at the head, in words no index but the primary key's can answer: a planner that
+# knows the table while it was small would read the whole backlog and look for each entry in its head.
+_is_its_turn: Final = sa.and_(
+    t.c.run_id.in_(sa.select(_HEAD.c.run_id)),
+    t.c.status.not_in([PUBLISHED, CLAIMED]),
+    t.c.next_publish_at <= _int("b_now"),
+    t.c.publisher_index % _int("b_ways") == _int("b_way"),
 )
+
+
+def _lease(condition: sa.ColumnElement[bool]) -> Statement:
+    due = (
+        sa.select(t.c.run_id)
+        .where(condition)
+        .order_by(t.c.rank, t.c.run_id)
+        .limit(_int("b_limit"))
+        .with_for_update(skip_locked=True)
+        .cte("due")
+        .prefix_with("MATERIALIZED")
+    )
+    return Statement(
+        sa.update(t)
+        .where(t.c.run_id == due.c.run_id)
+        .values(
+            status=PUBLISHED,
+            push_number=t.c.push_number + 1,
+            publisher=sa.bindparam("b_id"),
+            route=sa.bindparam("b_route"),
+            published_at=_int("b_now"),
+            next_publish_at=_int("b_until"),
+        )
+        .returning(*COLUMNS)
+    )
+
+
+_LEASE_ALL: Final = _lease(_is_due)
+_LEASE_TURN: Final = _lease(_is_its_turn)
 _ALIVE_AT: Final = sa.case((t.c.refreshed_at < _int("b_now"), t.c.refreshed_at), else_=_int("b_now"))
 _PROGRESS_AT: Final = sa.func.coalesce(t.c.recorded_at, t.c.claimed_at)
 _STALE: Final = Statement(
@@ -75,7 +109,7 @@ _STALE: Final = Statement(
     .with_for_update(skip_locked=True)
 )
 _OVERDUE: Final = Statement(
-    sa.select(*COLUMNS)
+    sa.select(*COLUMNS, sa.exists().where(endpoint.c.id == t.c.publisher))
     .where(t.c.status == PUBLISHED, t.c.next_publish_at <= _int("b_before"))
     .order_by(t.c.next_publish_at)
     .limit(_int("b_limit"))
@@ -94,7 +128,7 @@ _UNDELIVERABLE: Final = Statement(
 
 
 def queues(session: Session) -> list[str]:
-    """The keys of all queues that have a pending entry."""
+    """The keys of all queues that have a pending entry which is due."""
     return [row[0] for row in session.all(_QUEUES)]
 
 
@@ -109,12 +143,30 @@ def room(session: Session, endpoint_id: str) -> int:
 
 
 def lease(
-    session: Session, queue: str, endpoint_id: str, *, way: int, ways: int, limit: int, now: int, until: int
+    session: Session,
+    queue: str,
+    publisher_id: str,
+    *,
+    way: int,
+    ways: int,
+    limit: int,
+    now: int,
+    until: int,
+    route: str = "push",
 ) -> list[Entry]:
-    """Up to *limit* due entries of *queue*, published to the endpoint under their next push number until *until*."""
-    rows = session.all(
-        _LEASE, b_queue=queue, b_id=endpoint_id, b_way=way, b_ways=ways, b_limit=limit, b_now=now, b_until=until
-    )
+    """Up to *limit* due entries of *queue*, published to the publisher under their next push number until *until*.
+
+    Of several *ways* only those whose turn is *way* are taken, out of the first `HEAD` due.
+    """
+    given = {
+        "b_queue": queue,
+        "b_id": publisher_id,
+        "b_route": route,
+        "b_limit": limit,
+        "b_now": now,
+        "b_until": until,
+    }
+    rows = session.all(_LEASE_ALL, **given) if ways == 1 else session.all(_LEASE_TURN, **given, b_way=way, b_ways=ways)
     return [Entry(*row) for row in rows]
 
 
@@ -127,9 +179,17 @@ def stale(session: Session, *, now: int, idle_before: int, silent_before: int, l
     return [Entry(*row) for row in rows]
 
 
-def overdue(session: Session, *, before: int, limit: int) -> list[Entry]:
-    """Published entries whose deadline passed at *before* without a claim, locked."""
-    return [Entry(*row) for row in session.all(_OVERDUE, b_before=before, b_limit=limit)]
+class Overdue(NamedTuple):
+    """An entry published in vain, and whether there still is the publisher it was leased to."""
+
+    entry: Entry
+    has_publisher: bool
+
+
+def overdue(session: Session, *, before: int, limit: int) -> list[Overdue]:
+    """Published entries whose time passed at *before* without a claim, locked."""
+    rows = session.all(_OVERDUE, b_before=before, b_limit=limit)
+    return [Overdue(Entry(*row), bool(has_publisher)) for *row, has_publisher in rows]
 
 
 def undeliverable(session: Session, *, queued_before: int, endings: int, limit: int) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""The endpoint registry and its signing keys in the store. Secrets come and go encrypted."""
+"""The publishers, endpoints among them, and their signing keys in the store. Secrets come and go encrypted."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ EVERYWHERE: Final = "*"
 
 
 class EndpointRow(msgspec.Struct, frozen=True):
-    """A row of `endpoint`; *workflows* and *allow_addresses* are JSON lists."""
+    """A row of `endpoint`: a publisher of any type; *workflows* and *allow_addresses* are JSON lists."""
 
     id: str
     namespace: str
@@ -32,6 +32,8 @@ class EndpointRow(msgspec.Struct, frozen=True):
     workflows: str
     created_at: int
     discovered_at: int | None
+    type: str
+    republish_ms: int | None
 
 
 class KeyRow(msgspec.Struct, frozen=True):
@@ -68,12 +70,15 @@ _INSERT: Final = Statement(
         max_in_flight=bindparam("max_in_flight"),
         allow_http=bindparam("allow_http"),
         allow_addresses=bindparam("allow_addresses"),
+        type=bindparam("type"),
+        republish_ms=bindparam("republish_ms"),
         owner=bindparam("owner"),
         state=sa.literal_column("'unverified'"),
         workflows=sa.literal_column("'[]'"),
         created_at=schema.now,
     )
 )
+_SAME: Final = sa.and_(_E.url == bindparam("url"), _E.type == bindparam("type"))
 _CONFIGURE: Final = Statement(
     sa.update(schema.endpoint)
     .where(_E.id == bindparam("endpoint_id"))
@@ -83,7 +88,11 @@ _CONFIGURE: Final = Statement(
         max_in_flight=bindparam("max_in_flight"),
         allow_http=bindparam("allow_http"),
         allow_addresses=bindparam("allow_addresses"),
-        state=sa.case((_E.url == bindparam("url"), _E.state), else_=sa.literal_column("'unverified'")),
+        type=bindparam("type"),
+        republish_ms=bindparam("republish_ms"),
+        state=sa.case((_SAME, _E.state), else_=sa.literal_column("'unverified'")),
+        reason=sa.case((_SAME, _E.reason), else_=sa.null()),
+        workflows=sa.case((_E.type == bindparam("type"), _E.workflows), else_=sa.literal_column("'[]'")),
     )
 )
 _DELETE_KEYS: Final = Statement(sa.delete(schema.signing_key).where(_K.endpoint_id == bindparam("endpoint_id")))
@@ -113,6 +122,11 @@ _DISCOVERED: Final = Statement(
 _UNREACHED: Final = Statement(
     sa.update(schema.endpoint).where(_E.id == bindparam("endpoint_id")).values(reason=bindparam("reason"))
 )
+_CHECKED: Final = Statement(
+    sa.update(schema.endpoint)
+    .where(_E.id == bindparam("endpoint_id"))
+    .values(state=bindparam("state"), reason=bindparam("reason"))
+)
 _KEYS: Final = Statement(
     sa.select(*_KEY_COLUMNS)
     .where(sa.or_(_K.expires_at.is_(None), _K.expires_at > schema.now))
@@ -136,7 +150,7 @@ _EXPIRE_KEYS: Final = Statement(
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """What a registration or the configuration file says of an endpoint."""
+    """What a registration or the configuration file says of a publisher; most of it concerns endpoints only."""
 
     name: str
     url: str
@@ -144,29 +158,33 @@ class Configuration(msgspec.Struct, frozen=True):
     max_in_flight: int
     allow_http: bool
     allow_addresses: list[str]
+    type: str = "push"
+    republish_ms: int | None = None
 
-    def columns(self) -> dict[str, str | int]:
+    def columns(self) -> dict[str, str | int | None]:
         return {
             "url": self.url,
             "platform": self.platform,
             "max_in_flight": self.max_in_flight,
             "allow_http": int(self.allow_http),
             "allow_addresses": msgspec.json.encode(self.allow_addresses).decode(),
+            "type": self.type,
+            "republish_ms": self.republish_ms,
         }
 
 
 def all_endpoints(session: Session) -> list[EndpointRow]:
-    """Every endpoint of every namespace, the oldest first."""
+    """Every publisher of every namespace, the oldest first."""
     return [EndpointRow(*row) for row in session.all(_ALL)]
 
 
 def visible(session: Session, namespace: str) -> list[EndpointRow]:
-    """The endpoints that serve *namespace*, the oldest first."""
+    """The publishers that serve *namespace*, the oldest first."""
     return [EndpointRow(*row) for row in session.all(_VISIBLE, namespace=namespace)]
 
 
 def named(session: Session, namespace: str, name: str) -> EndpointRow | None:
-    """The endpoint *name* of the namespace, else that of the configuration file."""
+    """The publisher *name* of the namespace, else that of the configuration file."""
     row = session.one(_NAMED, namespace=namespace, name=name)
     return None if row is None else EndpointRow(*row)
 
@@ -177,7 +195,7 @@ def insert(session: Session, endpoint_id: str, namespace: str, owner: str, given
 
 
 def configure(session: Session, endpoint_id: str, given: Configuration) -> None:
-    """The endpoint is as given; a new URL makes it unverified."""
+    """The publisher is as given; a new URL or type makes it unverified."""
     session.run(_CONFIGURE, endpoint_id=endpoint_id, **given.columns())
 
 
@@ -195,6 +213,11 @@ def discovered(session: Session, endpoint_id: str, sdk: str, build_id: str, work
 def unreached(session: Session, endpoint_id: str, reason: str) -> None:
     """Why the last probe failed is kept; what was discovered before stays."""
     session.run(_UNREACHED, endpoint_id=endpoint_id, reason=reason)
+
+
+def checked(session: Session, endpoint_id: str, state: str, reason: str | None) -> None:
+    """What a check of the publisher found is kept."""
+    session.run(_CHECKED, endpoint_id=endpoint_id, state=state, reason=reason)
 
 
 def keys(session: Session) -> dict[str, list[KeyRow]]:

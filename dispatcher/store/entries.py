@@ -4,7 +4,8 @@ An entry is locked before its run, always. The fence of an executor's write is t
 revision, claim id and `claimed`, checked under the row's lock (infra/docs/protocol.md, I2).
 """
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -35,6 +36,9 @@ class Entry(msgspec.Struct, frozen=True):
     claimed_at: int | None
     refreshed_at: int | None
     recorded_at: int | None
+    route: str | None
+    published_at: int | None
+    copies: int
 
 
 COLUMNS: Final = columns_of(Entry, t)
@@ -56,6 +60,7 @@ _unclaimed: Final[dict[str, Any]] = {
     "refreshed_at": None,
     "recorded_at": None,
 }
+_unpublished: Final[dict[str, Any]] = {"publisher": None, "route": None, "published_at": None}
 
 _GET: Final = Statement(sa.select(*COLUMNS).where(_this))
 _LOCK: Final = Statement(sa.select(*COLUMNS).where(_this).with_for_update())
@@ -85,6 +90,7 @@ _CLAIM: Final = Statement(
         refreshed_at=now,
         recorded_at=None,
         failures=0,
+        copies=0,
     )
 )
 _FREE: Final = (
@@ -102,30 +108,42 @@ _RELEASE: Final = Statement(
         revision=t.c.revision + 1,
         next_publish_at=_p("b_next", sa.BigInteger),
         queued_at=now,
-        publisher=None,
         publisher_index=t.c.publisher_index + 1,
+        copies=0,
         endings=_p("b_endings", sa.Integer),
         kills=_p("b_kills", sa.Integer),
+        **_unpublished,
         **_unclaimed,
     )
 )
+_delivered: Final = sa.and_(
+    _this,
+    t.c.revision == _p("b_revision", sa.Integer),
+    t.c.push_number == _p("b_push_number", sa.Integer),
+    t.c.status == PUBLISHED,
+)
 _UNPUBLISH: Final = Statement(
     sa.update(t)
-    .where(
-        _this,
-        t.c.revision == _p("b_revision", sa.Integer),
-        t.c.push_number == _p("b_push_number", sa.Integer),
-        t.c.status == PUBLISHED,
-    )
+    .where(_delivered)
     .values(
         status=PENDING,
         next_publish_at=_p("b_next", sa.BigInteger),
-        publisher=None,
         publisher_index=t.c.publisher_index + 1,
         failures=_p("b_failures", sa.Integer),
         endings=_p("b_endings", sa.Integer),
+        **_unpublished,
     )
 )
+_COPIED: Final = Statement(
+    sa.update(t)
+    .where(_delivered)
+    .values(
+        next_publish_at=_p("b_next", sa.BigInteger),
+        failures=_p("b_failures", sa.Integer),
+        copies=_p("b_copies", sa.Integer),
+    )
+)
+_HOLD: Final = Statement(sa.update(t).where(_delivered).values(next_publish_at=_p("b_next", sa.BigInteger)))
 _now: Final = _p("b_now", sa.BigInteger)
 _STAMPS: Final = (t.c.claimed_at, t.c.refreshed_at, t.c.recorded_at)
 _CLAMP: Final = Statement(
@@ -135,7 +153,10 @@ _CLAMP: Final = Statement(
 )
 _SET_BACK: Final = Statement(
     sa.update(t)
-    .where(t.c.status != CLAIMED, sa.or_(t.c.next_publish_at > _now, t.c.queued_at > _now))
+    .where(
+        t.c.status != CLAIMED,
+        sa.or_(t.c.next_publish_at > _now, t.c.queued_at > _now, t.c.published_at > _now),
+    )
     .values(
         next_publish_at=sa.case(
             (t.c.next_publish_at - _p("b_by", sa.BigInteger) > _now, t.c.next_publish_at - _p("b_by", sa.BigInteger)),
@@ -143,6 +164,7 @@ _SET_BACK: Final = Statement(
             else_=t.c.next_publish_at,
         ),
         queued_at=sa.case((t.c.queued_at > _now, _now), else_=t.c.queued_at),
+        published_at=sa.case((t.c.published_at > _now, _now), else_=t.c.published_at),
     )
 )
 _DELETE: Final = Statement(sa.delete(t).where(_this).returning(t.c.push_number))
@@ -219,18 +241,52 @@ def release(session: Session, entry: Entry, *, due_at: int, endings: int, kills:
 
 def unpublish(session: Session, entry: Entry, *, due_at: int, failures: int, endings: int) -> bool:
     """Whether the entry, still published under the same push number and unclaimed, is pending again."""
-    return (
-        session.run(
-            _UNPUBLISH,
-            b_run_id=entry.run_id,
-            b_revision=entry.revision,
-            b_push_number=entry.push_number,
-            b_next=due_at,
-            b_failures=failures,
-            b_endings=endings,
-        )
-        == 1
-    )
+    return session.run(_UNPUBLISH, **_ended(entry, due_at, failures, endings)) == 1
+
+
+class Handed(NamedTuple):
+    """What a broker made of the delivery of *entry*: when it is due again, and how many in a row it did not take."""
+
+    entry: Entry
+    due_at: int
+    failures: int
+
+
+def unpublish_copies(session: Session, ended: Iterable[Handed]) -> int:
+    """As `unpublish` for each, in one go and without counting an ending; answers how many."""
+    rows = [_ended(entry, due_at, failures, entry.endings) for entry, due_at, failures in _in_lock_order(ended)]
+    return session.run_many(_UNPUBLISH, rows)
+
+
+def note_copies(session: Session, taken: Iterable[Handed]) -> int:
+    """Each entry, still published under the same push number and unclaimed, has one copy more, and its slow clock.
+
+    Answers how many.
+    """
+    rows = [
+        {**_delivery(entry), "b_next": due_at, "b_failures": failures, "b_copies": entry.copies + 1}
+        for entry, due_at, failures in _in_lock_order(taken)
+    ]
+    return session.run_many(_COPIED, rows)
+
+
+def hold(session: Session, published: Iterable[Entry], until: int) -> int:
+    """Those still published under the same push number and unclaimed stay so *until*; answers how many."""
+    rows = [{**_delivery(entry), "b_next": until} for entry in sorted(published, key=lambda entry: entry.run_id)]
+    return session.run_many(_HOLD, rows)
+
+
+def _delivery(entry: Entry) -> dict[str, Any]:
+    return {"b_run_id": entry.run_id, "b_revision": entry.revision, "b_push_number": entry.push_number}
+
+
+def _ended(entry: Entry, due_at: int, failures: int, endings: int) -> dict[str, Any]:
+    return {**_delivery(entry), "b_next": due_at, "b_failures": failures, "b_endings": endings}
+
+
+def _in_lock_order(handed: Iterable[Handed]) -> list[Handed]:
+    """Two transactions that write the same entries wait for one another's in one order, so neither waits for ever."""
+    return sorted(handed, key=lambda item: item.entry.run_id)
 
 
 def clamp(session: Session, now: int, by: int) -> None:

@@ -1,5 +1,6 @@
 """The checker: what must be true of the stored rows at any moment no transaction is open."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -17,6 +18,9 @@ _RUNS: Final = Statement(
         outbox_entry.c.status,
         outbox_entry.c.revision,
         outbox_entry.c.claim_id,
+        outbox_entry.c.publisher,
+        outbox_entry.c.route,
+        outbox_entry.c.published_at,
     ).select_from(run.outerjoin(outbox_entry, outbox_entry.c.run_id == run.c.id))
 )
 _HISTORY: Final = Statement(
@@ -37,15 +41,16 @@ _DOUBLES: Final = Statement(
 
 
 def check(session: Session) -> list[str]:
-    """Every breach of I1, I2, I7 and I8 that the rows show, a sentence each; empty when all is well."""
+    """Every breach of I1, I2, I7, I8 and I14 that the rows show, a sentence each; empty when all is well."""
     found: list[str] = []
     latest: dict[str, tuple[int, str, str | None]] = {}
     for run_id, revision, before, after, request_id in session.all(_HISTORY):
         known = latest.get(run_id)
         found += _history_breaches(run_id, known, revision, before, after)
         latest[run_id] = (revision, after, request_id)
-    for run_id, status, revision, entry, entry_revision, claim_id in session.all(_RUNS):
+    for run_id, status, revision, entry, entry_revision, claim_id, *delivery in session.all(_RUNS):
         found += _entry_breaches(run_id, status, revision, entry, entry_revision)
+        found += _delivery_breaches(run_id, entry, delivery)
         last = latest.get(run_id)
         if last is None or last[:2] != (revision, status):
             found.append(f"I2 {run_id} is {status} at {revision}, its history ends at {last}")
@@ -75,4 +80,13 @@ def _entry_breaches(
         return [f"I8 {run_id} is {status} with entry {entry}"]
     if entry is not None and entry_revision != revision:
         return [f"I8 {run_id} is at {revision}, its entry at {entry_revision}"]
+    return []
+
+
+def _delivery_breaches(run_id: str, entry: str | None, delivery: Sequence[object]) -> list[str]:
+    """A published entry says to whom, by which route and when; a pending one says nothing of the kind."""
+    if entry == "published" and None in delivery:
+        return [f"I14 {run_id} is published, and not to whom, by which route or when"]
+    if entry == "pending" and any(value is not None for value in delivery):
+        return [f"I14 {run_id} is pending and published at once"]
     return []

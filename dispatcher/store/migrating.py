@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from dispatcher import errors
 from dispatcher.store import schema
@@ -24,9 +26,13 @@ _VERSION: Final = Statement(sa.select(schema.schema_version.c.version, schema.sc
 
 
 def upgrade(store: "Store") -> None:
-    """The schema is at CODE_VERSION; safe to call from several replicas at once."""
+    """The schema is at CODE_VERSION, or as a later release left it; safe to call from several replicas at once."""
     with _connected(store) as connection:
-        command.upgrade(_config(connection), "head")
+        config = _config(connection)
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        # Alembic refuses a revision it does not know; whether this code fits that schema is for `check` to say.
+        if known.issuperset(MigrationContext.configure(connection).get_current_heads()):
+            command.upgrade(config, "head")
 
 
 def check(store: "Store") -> None:

@@ -118,11 +118,13 @@ outbox_entry: Final = sa.Table(
         "(status = 'claimed') = (claim_id IS NOT NULL AND claimed_at IS NOT NULL AND refreshed_at IS NOT NULL)",
         name="outbox_entry_claim",
     ),
+    # The clock at the end, so that what is not due yet is passed over within the index.
     sa.Index(
         "outbox_entry_pending",
         "queue",
         "rank",
         "run_id",
+        "next_publish_at",
         postgresql_where=sa.text("status = 'pending'"),
         sqlite_where=sa.text("status = 'pending'"),
     ),
@@ -144,6 +146,7 @@ outbox_entry: Final = sa.Table(
         "queue",
         "rank",
         "run_id",
+        "published_at",
         postgresql_where=sa.text("status = 'published'"),
         sqlite_where=sa.text("status = 'published'"),
     ),

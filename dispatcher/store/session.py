@@ -4,6 +4,7 @@ Core writes the SQL for both databases; at run time nothing of SQLAlchemy is on 
 transaction of one store thread; store functions take it, return rows or None, and never commit.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ class Cursor(Protocol):
     @property
     def rowcount(self) -> int: ...
     def execute(self, sql: Any, parameters: Any = ..., /) -> Any: ...
+    def executemany(self, sql: Any, parameters: Any, /) -> Any: ...
     def fetchall(self) -> list[Any]: ...
 
 
@@ -58,9 +60,9 @@ class Session:
         self.statements = 0
         self.announced: list[tuple[str, str]] = []
 
-    def announce(self, kind: str, run_id: str) -> None:
-        """After the commit, listeners of *kind* hear of *run_id*."""
-        self.announced.append((kind, run_id))
+    def announce(self, kind: str, what: str) -> None:
+        """After the commit, listeners of *kind* hear of *what*: a run's id, of `backlog` a queue's key."""
+        self.announced.append((kind, what))
 
     def all(self, statement: Statement, /, **parameters: Any) -> list[tuple[Any, ...]]:
         """Every row of *statement*, as tuples in the order of its columns."""
@@ -78,6 +80,18 @@ class Session:
         Not for a statement that begins with WITH: sqlite3 does not count its rows, so it has to return them.
         """
         self._send(statement, parameters)
+        return self._cursor.rowcount
+
+    def run_many(self, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
+        """How many rows *statement* changed, run once for each of *rows*, in their order and without waiting between.
+
+        As `run`, not for a statement that begins with WITH.
+        """
+        if not rows:
+            return 0
+        text, fixed = statement.compiled(self.dialect)
+        self.statements += 1
+        self._cursor.executemany(text, [{**fixed, **row} for row in rows])
         return self._cursor.rowcount
 
     def now(self) -> int:

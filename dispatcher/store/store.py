@@ -55,7 +55,7 @@ class Store:
         return self.driver.dialect
 
     def listen(self, kind: str, listener: Listener) -> None:
-        """*listener* is called with the run id after each commit that announced *kind*, in the event loop's thread."""
+        """*listener* is called with what was announced after each commit of *kind*, in the event loop's thread."""
         self._listeners[kind].append(listener)
 
     async def transact(self, operation: Operation[T]) -> T:

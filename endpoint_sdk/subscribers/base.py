@@ -21,13 +21,16 @@ class Message(Struct, eq=False):
     """A signed delivery as the transport handed it over.
 
     *sent_at* is when the transport took it in, in seconds since the epoch by the transport's clock: the age of its
-    signature is judged then, and not at all when it is None. *receipt* is the subscriber's own.
+    signature is judged then, and not at all when it is None. *receipt* is the subscriber's own. *receives* is how
+    often the transport has handed this message out, this time included, where it counts that: what keeps failing waits
+    longer.
     """
 
     headers: Mapping[str, str]
     body: bytes
     sent_at: float | None = None
     receipt: Any = None
+    receives: int = 1
 
 
 class Claim(Struct, eq=False):

@@ -217,10 +217,15 @@ class WantedWorkflow(Lenient, frozen=True):
 
 
 class ClaimMany(Lenient, frozen=True):
-    """A poll: claims up to *limit* runs of these queues; 0 claims none and only says what the caller serves."""
+    """A poll: claims up to *limit* runs of these queues.
+
+    With a limit of 0 it claims none: it says what the caller serves, and learns what is held under its request id.
+
+    The claim id of a run is the request id, an underscore and the run's id, and holds 100 characters as any other.
+    """
 
     workflows: Annotated[list[WantedWorkflow], Meta(min_length=1, max_length=limits.MAX_BATCH)]
-    request_id: Id
+    request_id: Annotated[str, Meta(min_length=1, max_length=limits.MAX_POLL_ID, pattern=r"\A[^\x00]*\Z")]
     executor: ExecutorInfo
     refresh_interval_ms: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     pools: Annotated[list[Name], Meta(min_length=1, max_length=100)] = field(default_factory=lambda: ["default"])

@@ -166,6 +166,27 @@ class EndpointView(Lenient, frozen=True):
     discovered_at: str | None
 
 
+PublisherType = Literal["push", "sqs", "redis", "memory"]
+PublisherOwner = Literal["api", "yaml"]
+
+
+class PublisherView(Lenient, frozen=True):
+    """A publisher of any type. *state* is active, unverified, unreachable or misconfigured; *advice* a sentence."""
+
+    id: str
+    name: str
+    type: PublisherType
+    url: str
+    state: str
+    reason: str | None
+    advice: str | None
+    owner: PublisherOwner
+    max_in_flight: int | None
+    republish_ms: int | None
+    keys: list[KeyView]
+    created_at: str
+
+
 class EndpointAdded(Lenient, frozen=True):
     endpoint: EndpointView
     secret: str | None = None
@@ -201,3 +222,34 @@ class KeyCreated(Lenient, frozen=True):
     key: str
     scopes: list[Scope]
     namespace: str
+
+
+# --- views of the backlog --------------------------------------------------------------------------------------------
+class QueueView(Lenient, frozen=True):
+    """A queue that holds entries; ages in milliseconds by the database's clock.
+
+    *publishers* may deliver from it, in order of preference; *polled_ago_ms* is how long ago a poller last asked for
+    its workflow and version, null if none ever did.
+    """
+
+    namespace: str
+    workflow: str
+    version: str
+    pool: str
+    pending: int
+    published: int
+    claimed: int
+    oldest_age_ms: int | None
+    publishers: list[str]
+    polled_ago_ms: int | None
+
+
+class ExecutorView(Lenient, frozen=True):
+    """An executor that holds claims; the one longest without a refresh is *oldest_refresh_age_ms* old."""
+
+    id: str
+    kind: str
+    host: str
+    sdk: str
+    claims: int
+    oldest_refresh_age_ms: int

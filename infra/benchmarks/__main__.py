@@ -20,7 +20,7 @@ def main() -> int:
     runs = arguments.runs or _RUNS[arguments.job]
     with (
         tempfile.TemporaryDirectory(prefix="pointsman-") as folder,
-        rig(Path(folder), arguments.database) as standing,
+        rig(Path(folder), arguments.database, arguments.route) as standing,
     ):
         job = jobs.j3 if arguments.job == "j3" else jobs.start
         figures = asyncio.run(job(standing, runs, _WARM_UP[arguments.job]))
@@ -35,7 +35,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="infra/bench", description="Measures this checkout with real processes.")
     parser.add_argument("job", choices=sorted(_RUNS), help="j3: throughput; start: latency at idle")
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
-    parser.add_argument("--route", choices=("push",), default="push")
+    parser.add_argument("--route", choices=("push", "poll", "redis", "sqs"), default="push")
     parser.add_argument("--runs", type=int, help="how many runs to measure (j3: 2000, start: 200)")
     parser.add_argument("--json", action="store_true", help="nothing but the JSON line")
     return parser.parse_args()

@@ -3,7 +3,7 @@
 import os
 import time
 
-from endpoint_sdk import Endpoint, Run, task, workflow
+from endpoint_sdk import Endpoint, Run, Worker, subscribers, task, workflow
 
 _LOG = os.open(os.environ["POINTSMAN_BENCH_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
@@ -30,4 +30,13 @@ async def j3(run: Run, number: int) -> int:
     return await run.task(square, await run.task(double, await run.task(add_one, number)))
 
 
-app = Endpoint([j3]).asgi
+match os.environ.get("POINTSMAN_BENCH_ROUTE"):
+    case None:
+        app = Endpoint([j3]).asgi
+    case "redis":
+        worker = Worker([j3], subscriber=subscribers.redis(os.environ["REDIS_URL"]), max_concurrent_runs=64)
+    case "sqs":
+        queue = subscribers.sqs(os.environ["QUEUE_URL"], endpoint_url=os.environ["SQS_URL"])
+        worker = Worker([j3], subscriber=queue, max_concurrent_runs=64)
+    case _:
+        worker = Worker([j3], max_concurrent_runs=64)

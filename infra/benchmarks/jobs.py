@@ -53,7 +53,7 @@ async def _drive(rig: Rig, runs: int, before: int) -> Submitted:
     async def submitter() -> None:
         for number in numbers:
             at = time.time() * 1000
-            handle = await client.start("j3", number)
+            handle = await client.start("j3", number, version="1")
             submitted[handle.id] = at
 
     async with asyncio.TaskGroup() as group:
@@ -72,7 +72,7 @@ async def _one_by_one(rig: Rig, runs: int) -> Submitted:
     client = _client(rig)
     for number in range(runs):
         at = time.time() * 1000
-        handle = await client.start("j3", number)
+        handle = await client.start("j3", number, version="1")
         submitted[handle.id] = at
         await handle.result(timeout=_PATIENCE)
         await asyncio.sleep(_GAP)

@@ -1,4 +1,4 @@
-"""What both jobs stand on: one database, one dispatcher process, one endpoint process, and ways to look at them."""
+"""What both jobs stand on: one database, one dispatcher, one executor process, and ways to look at them."""
 
 import contextlib
 import json
@@ -12,14 +12,17 @@ from typing import Any, Final
 
 import psycopg
 
+from dispatcher.cli.demo.brokers import AWS, Brokers
 from dispatcher.cli.demo.postgres import postgres
 from dispatcher.cli.demo.processes import Child, Processes, cpu_seconds, rss_mb
 from dispatcher.cli.demo.site import Site
-from endpoint_sdk.wire import signature
 
 _FINISHED: Final = "SELECT id, finished_at FROM run WHERE status = 'completed'"
 _COUNT: Final = "SELECT count(*) FROM run WHERE status = 'completed'"
-_IN_FLIGHT: Final = 64
+IN_FLIGHT: Final = 64
+"""How many runs the executor holds at once, on every route."""
+
+HERE: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -66,22 +69,35 @@ class Rig:
 
 
 @contextmanager
-def rig(folder: Path, database: str) -> Iterator[Rig]:
-    """A dispatcher with default settings and a uvicorn endpoint it pushes to; all gone when the block is left."""
+def rig(folder: Path, database: str, route: str) -> Iterator[Rig]:
+    """A dispatcher with default settings and the executor *route* leads to; all gone when the block is left."""
     with contextlib.ExitStack() as stack:
         url, pid = f"sqlite:///{folder / 'bench.db'}", None
         if database == "postgresql":
             server = stack.enter_context(postgres(folder / "postgres"))
             url, pid = server.url, server.pid
         processes = stack.enter_context(Processes(folder / "logs"))
-        site = Site(folder, processes, url)
+        site = Site(folder, processes, url, variables=AWS)
+        environment = {"POINTSMAN_SIGNING_SECRET": site.secret, "POINTSMAN_BENCH_LOG": str(folder / "handlers.log")}
+        if route in ("redis", "sqs"):
+            brokers = Brokers(processes, folder)
+            brokers.start()
+            brokers.ready()
+            site.publishers = {route: brokers.publishers()[route]}
+            site.routes = [{"workflows": ["*"], "publish": [route]}]
+            environment |= {"REDIS_URL": brokers.redis_url, "QUEUE_URL": brokers.queue_url, "SQS_URL": brokers.sqs_url}
         site.start(1)
-        secret = signature.new_secret()
-        environment = {
-            "POINTSMAN_SIGNING_SECRET": secret,
-            "POINTSMAN_ENDPOINT": "bench",
-            "POINTSMAN_BENCH_LOG": str(folder / "handlers.log"),
-        }
-        endpoint, endpoint_url = site.start_app("bench", "app:app", Path(__file__).parent, environment)
-        site.add_endpoint("bench", endpoint_url, secret, in_flight=_IN_FLIGHT)
-        yield Rig(folder, site, endpoint, pid)
+        executor = _endpoint(site, environment) if route == "push" else _worker(site, environment, route)
+        yield Rig(folder, site, executor, pid)
+
+
+def _endpoint(site: Site, environment: dict[str, str]) -> Child:
+    endpoint, url = site.start_app("bench", "app:app", HERE, {**environment, "POINTSMAN_ENDPOINT": "bench"})
+    site.add_endpoint("bench", url, site.secret, in_flight=IN_FLIGHT)
+    return endpoint
+
+
+def _worker(site: Site, environment: dict[str, str], route: str) -> Child:
+    key = site.call("POST", "/v1/keys", {"name": "bench", "scopes": ["execute"]})["key"]
+    more = {"POINTSMAN_URL": site.urls[0], "POINTSMAN_API_KEY": key, "POINTSMAN_BENCH_ROUTE": route}
+    return site.start_worker("bench", "app:worker", HERE, {**AWS, **environment, **more})

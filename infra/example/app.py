@@ -1,7 +1,7 @@
 """An order, charged and shipped: the quick start's workflow, and what template.yaml deploys.
 
 uvicorn app:app          any ASGI host
-app.handler              AWS Lambda behind a function URL or API Gateway
+app.handler              AWS Lambda behind a function URL, API Gateway, a load balancer or an SQS event source
 """
 
 import os
@@ -44,8 +44,11 @@ async def order(run: Run, request: OrderRequest) -> OrderResult:
 def signing_secrets() -> list[str]:
     """The secret named by SIGNING_SECRET_ARN, and the one before it while a rotation is under way."""
     import boto3
+    from botocore.config import Config
 
-    client = boto3.client("secretsmanager")
+    # Short: left to itself boto3 waits longer for an answer than most functions live.
+    config = Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 2})
+    client = boto3.client("secretsmanager", config=config)
     found = []
     for stage in ("AWSCURRENT", "AWSPREVIOUS"):
         try:

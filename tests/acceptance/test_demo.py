@@ -24,6 +24,8 @@ KEYS = [
     "recorded_tasks_run_twice",
     "recovery_ms",
     "zombie",
+    "redis",
+    "sqs",
     "invariants_ok",
     "seconds",
 ]
@@ -31,7 +33,7 @@ KEYS = [
 
 @pytest.mark.parametrize(("options", "database"), [([], "sqlite"), (["--postgres"], "postgresql")])
 def test_a_run_outlives_its_executor(options: list[str], database: str) -> None:
-    """Orders complete, runs of a killed process complete elsewhere, the zombie is refused, every invariant holds."""
+    """Orders complete on every route, runs of killed processes elsewhere, the zombie is refused, invariants hold."""
     played = subprocess.run(
         [*COMMAND, "--runs", "20", *options], capture_output=True, text=True, timeout=180, check=False
     )
@@ -43,6 +45,11 @@ def test_a_run_outlives_its_executor(options: list[str], database: str) -> None:
     assert (figures["orders"], figures["completed"]) == (20, 20)
     assert (figures["killed_holding"], figures["recovered"], figures["recorded_tasks_run_twice"]) == (20, 20, 0)
     assert figures["zombie"] == {"revisions": [5, 6, 7], "status": 409, "code": "revision_conflict", "clean": True}
+    for broker in ("redis", "sqs"):
+        through = figures[broker]
+        assert (through["orders"], through["completed"]) == (5, 5)
+        assert (through["killed_holding"], through["recovered"]) == (5, 5)
+        assert through["start_ms"]["p50"] <= through["start_ms"]["p99"]
     assert (figures["invariants_ok"], figures["ok"]) == (True, True)
 
 
@@ -58,8 +65,7 @@ def test_a_demo_ended_from_outside_leaves_nothing_behind() -> None:
         children = tree(demo.pid)[1:]
         demo.send_signal(signal.SIGTERM)
         last = json.loads(demo.stdout.read().splitlines()[-1])
-
-        assert demo.wait(30) == 1
+        assert demo.wait() == 1
     assert last == {"ok": False, "error": "stopped before its end"}
     assert len(children) >= 9
     assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []

@@ -2,12 +2,11 @@
 
 import json
 import os
-import selectors
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,8 @@ import httpx
 import pytest
 
 from endpoint_sdk import _version
+from tests.brokers import Sqs, free_port
+from tests.faults.rig import until
 
 ROOT = Path(_version.__file__).parents[1]
 ADMIN = "pmk_" + "a" * 43
@@ -37,18 +38,18 @@ def command(folder: Path, *words: str, **variables: str) -> "subprocess.Popen[st
 
 
 def told(process: "subprocess.Popen[str]", event: str, seconds: float = 20) -> dict[str, object]:
-    """The log line *event*, awaited."""
+    """The log line *event*, awaited; a process that does not say it in time is killed."""
     assert process.stderr is not None
-    deadline, line = time.monotonic() + seconds, ""
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stderr, selectors.EVENT_READ)
-        while selector.select(max(0, deadline - time.monotonic())):
-            line = process.stderr.readline()
-            if not line.startswith("{"):
-                break
+    late = threading.Timer(seconds, process.kill)
+    late.start()
+    try:
+        # Not by select: what readline has read ahead is nothing a selector knows of.
+        while (line := process.stderr.readline()).startswith("{"):
             found: dict[str, object] = json.loads(line)
             if found["event"] == event:
                 return found
+    finally:
+        late.cancel()
     process.kill()
     raise AssertionError(f"{event!r} was not logged; {line}{process.communicate()[1]}")
 
@@ -93,6 +94,67 @@ def test_large_bodies_are_refused_on_the_wire(tmp_path: Path) -> None:
         assert answer.startswith(b"HTTP/1.1 413")
         assert b"body_too_large" in answer
         assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+
+
+def test_reloads_on_sighup(tmp_path: Path) -> None:
+    """SIGHUP reads the file again: a good one holds, a faulty one is told and changes nothing."""
+    secret = f"whsec_{'c2VjcmV0' * 5}"
+    fast = f"publishers: {{ fast: {{ type: redis, url: redis://:hunter2@127.0.0.1:1/0, secret: {secret} }} }}\n"
+    file = tmp_path / "pointsman.yaml"
+    file.write_text("{}")
+    headers = {"authorization": f"Bearer {ADMIN}"}
+
+    def names(url: str) -> list[str]:
+        answer = httpx.get(f"{url}/v1/publishers", headers=headers, trust_env=False)
+        return [item["name"] for item in answer.json()["items"]]
+
+    with serving(tmp_path) as (process, url):
+        assert names(url) == []
+        file.write_text(fast + "server: { listen: '127.0.0.1:1' }\n")
+        process.send_signal(signal.SIGHUP)
+        assert told(process, "configuration reloaded")["changed"] == ["publishers.fast"]
+        assert names(url) == ["fast"]
+        file.write_text(fast + "runs: { nope: 1 }\n")
+        process.send_signal(signal.SIGHUP)
+        fault = told(process, "fault in the configuration")
+        assert (fault["line"], fault["column"], fault["path"]) == (2, 9, "runs.nope")
+        told(process, "configuration not reloaded, the old one stays")
+        assert names(url) == ["fast"]
+        file.write_text("logLevel: error\n")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: names(url) == [], what="the removal")
+        file.write_text(fast + "logLevel: error\n")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: names(url) == ["fast"], what="the return")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        rest = process.communicate()[1]
+        assert rest.count("configuration reloaded") == 1
+        assert "hunter2" not in rest
+
+
+def test_brokers_that_are_not_there(tmp_path: Path, sqs: Sqs) -> None:
+    """A missing queue and a Redis nobody is at are start-up warnings and visible states; the dispatcher serves."""
+    secret = f"whsec_{'c2VjcmV0' * 5}"
+    (tmp_path / "pointsman.yaml").write_text(f"""
+publishers:
+  queue: {{ type: sqs, queueUrl: "{sqs.queue()}-gone", region: {sqs.region}, secret: {secret} }}
+  fast: {{ type: redis, url: "redis://:hunter2@127.0.0.1:{free_port()}/0", secret: {secret} }}
+routes: [{{ publish: [queue, fast] }}]
+""")
+    with serving(tmp_path) as (process, url):
+        found: dict[object, tuple[object, object]] = {}
+        while found.keys() != {"queue", "fast"}:
+            line = told(process, "publisher cannot be used")
+            found[line["publisher"]] = (line["level"], line["code"])
+        assert found == {"queue": ("warning", "queue_missing"), "fast": ("warning", "broker_unreachable")}
+        assert httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
+        headers = {"authorization": f"Bearer {ADMIN}"}
+        shown = httpx.get(f"{url}/v1/publishers/queue", headers=headers, trust_env=False).json()["publisher"]
+        assert (shown["state"], shown["reason"]) == ("misconfigured", "queue_missing")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert "hunter2" not in process.communicate()[1]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ ROUTES: list[tuple[str, str, Scope]] = [
     ("GET", "/v1/endpoints", "read"),
     ("GET", "/v1/endpoints/x", "read"),
     ("POST", "/v1/endpoints/x/test", "operate"),
+    ("GET", "/v1/publishers", "read"),
+    ("GET", "/v1/publishers/x", "read"),
     ("POST", "/v1/keys", "admin"),
     ("GET", "/v1/keys", "admin"),
     ("DELETE", "/v1/keys/key_x", "admin"),

@@ -181,6 +181,20 @@ async def test_background_discovery_backs_off(world: World) -> None:
     assert await world.dispatcher.discovery.once() == {"answered": 0, "unreached": 0}
 
 
+async def test_changed_endpoint_is_probed_at_once(world: World) -> None:
+    """An endpoint of another URL or secret than at the last probe is not left alone for it."""
+    here, there = nowhere(), nowhere()
+    for changed in (
+        push(here, allowHttp=True),
+        push(there, allowHttp=True),
+        push(there, signature.new_secret(), allowHttp=True),
+    ):
+        await endpoints.apply_file(world.store, world.keys, {"a": changed})
+        world.dispatcher.registry.invalidate()
+        assert await world.dispatcher.discovery.once() == {"answered": 0, "unreached": 1}
+        assert await world.dispatcher.discovery.once() == {"answered": 0, "unreached": 0}
+
+
 async def test_own_endpoints_serve_their_namespace(world: World) -> None:
     """An added endpoint serves the namespace it was added in; one of the file serves all."""
     await world.admin("POST", "/v1/endpoints", {"name": "own", "url": nowhere(), "allowHttp": True})

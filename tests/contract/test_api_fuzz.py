@@ -27,11 +27,16 @@ TEMPLATES = [
     ("POST", "/v1/runs/{}/requeue"),
     ("POST", "/v1/runs/{}/claim"),
     ("POST", "/v1/runs/{}/progress"),
+    ("POST", "/v1/claims"),
     ("POST", "/v1/claims/refresh"),
+    ("GET", "/v1/queues"),
+    ("GET", "/v1/executors"),
     ("POST", "/v1/endpoints"),
     ("GET", "/v1/endpoints"),
     ("GET", "/v1/endpoints/{}"),
     ("POST", "/v1/endpoints/{}/test"),
+    ("GET", "/v1/publishers"),
+    ("GET", "/v1/publishers/{}"),
     ("POST", "/v1/keys"),
     ("GET", "/v1/keys"),
     ("DELETE", "/v1/keys/{}"),
@@ -40,6 +45,7 @@ FIELDS = [
     *("workflow", "version", "input", "idempotencyKey", "dueAt", "delayMs", "priority", "pool", "tags", "requestId"),
     *("runs", "expectedRevision", "claimId", "executor", "id", "kind", "refreshIntervalMs", "pushNumber", "records"),
     *("ending", "result", "error", "claims", "runId", "token", "reason", "now", "name", "url", "secret", "scopes"),
+    *("workflows", "versions", "pools", "limit", "waitMs"),
 ]
 ODD = st.sampled_from(
     ["", "\x00", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "a" * 300, "é", "\u2028", RUN]
@@ -134,6 +140,25 @@ async def test_progress_of_a_claim_holder(world: World, change: dict[str, Any]) 
     )
 
     assert answer.status_code < 500, (change, answer.text)
+
+
+@QUIET
+@given(
+    st.dictionaries(
+        st.sampled_from(["workflows", "pools", "limit", "requestId", "executor", "refreshIntervalMs"]),
+        JSON | st.just([{"name": "order", "versions": ["1"]}]),
+        max_size=5,
+    ),
+    st.text(min_size=1, max_size=8),
+)
+async def test_polls(world: World, change: dict[str, Any], odd: str) -> None:
+    """A poller's malformed request is a 400, whatever is wrong with it; no text it sends makes the database fail."""
+    caller = await world.caller("execute")
+    base = {"workflows": [{"name": odd, "versions": [odd]}], "requestId": odd, "executor": {"id": odd}, "limit": 0}
+    for limit in (0, 1):
+        body = {**base, "limit": limit, "pools": [odd], "refreshIntervalMs": 1, **change}
+        answer = await caller("POST", "/v1/claims", content=msgspec.json.encode(body))
+        assert answer.status_code in {200, 400}, (body, answer.text)
 
 
 TEXTS = st.text(max_size=6) | st.sampled_from(["\x00", "a\x00b", "\u2028", "\x85"])

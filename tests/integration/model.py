@@ -24,6 +24,7 @@ class Owned:
         self.kills = self.endings = 0
         self.pushes = 0
         self.deadline: int | None = None
+        self.counts = True
 
     def move(self, status: str, request_id: str | None = None) -> None:
         self.status = status
@@ -39,9 +40,9 @@ class Owned:
         self.move("stalled" if stalled else "queued", request_id)
 
     def unpublished(self) -> None:
-        """A delivery ended unclaimed, and counts."""
+        """A delivery ended unclaimed; a push counts, a copy at a broker does not."""
         self.deadline = None
-        self.endings += 1
+        self.endings += self.counts
         if self.endings >= ENDINGS:
             self.move("stalled")
 

@@ -6,6 +6,7 @@ import logging
 import pytest
 from msgspec import Raw
 
+from dispatcher import outcomes
 from dispatcher.settings import Publishing, Route
 from dispatcher.store import Session, backlog
 from endpoint_sdk.wire.messages import Complete, Delivery, Release
@@ -367,7 +368,7 @@ async def test_an_outcome_that_cannot_be_written_waits_for_the_deadline(
     def broken(*_: object) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(relay, "_unpublish", broken)
+    monkeypatch.setattr(outcomes, "write", broken)
     with caplog.at_level(logging.ERROR):
         await relay.once()
         await settle(relay)

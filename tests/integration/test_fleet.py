@@ -54,7 +54,7 @@ async def test_three_intervals_are_no_outage(world: World) -> None:
 async def test_overdue_deliveries_wait_after_an_outage(world: World) -> None:
     """Deliveries out while no server was up could not be claimed: they get a claim deadline from the restart on."""
     run_id = await world.submit()
-    world.set_entry(run_id, status="published", push_number=1, next_publish_at=world.now() + 30_000)
+    world.publish(run_id)
     world.advance(600_000)
     assert (await world.recovers())["redelivered"] == 0
     world.elapse(31_000)
@@ -102,7 +102,7 @@ async def test_a_freeze_within_a_tick_makes_nobody_older(world: World, monkeypat
     """I11: a server frozen between looking at the fleet and releasing judges by the moment it looked."""
     held = await claims(world, 2)
     published = await world.submit()
-    world.set_entry(published, status="published", push_number=1, next_publish_at=world.now() + 30_000)
+    world.publish(published)
     tick = world.recovery._tick
 
     def then_freezes(session: Session) -> recovery.Seen:

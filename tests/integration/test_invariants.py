@@ -114,3 +114,20 @@ async def test_a_claim_that_finds_the_run_elsewhere_stores_nothing(broken: World
     with refused("unavailable"):
         await broken.claim(run_id, 0)
     assert broken.entry(run_id).status == "pending"
+
+
+@pytest.mark.parametrize("column", ["publisher", "route", "published_at"])
+async def test_published_without_saying_where(broken: World, column: str) -> None:
+    """I14: a published entry of which recovery could not tell whether it counts, or a poller whether it may take it."""
+    run_id = await broken.submit()
+    broken.publish(run_id)
+    assert breaches(broken) == []
+    broken.set_entry(run_id, **{column: None})
+    assert breaches(broken) == [f"I14 {run_id} is published, and not to whom, by which route or when"]
+
+
+async def test_pending_and_published(broken: World) -> None:
+    """I14: a pending entry that still says where it was published."""
+    run_id = await broken.submit()
+    broken.set_entry(run_id, route="redis")
+    assert breaches(broken) == [f"I14 {run_id} is pending and published at once"]

@@ -27,13 +27,11 @@ from msgspec import Raw
 from dispatcher import endings as dispatcher_endings
 from dispatcher import errors
 from dispatcher.settings import Recovery
-from dispatcher.store import Session, Statement, Store, backlog, entries, schema
-from dispatcher.store import endpoints as endpoint_store
+from dispatcher.store import Statement, Store, entries, schema
 from endpoint_sdk.wire.messages import Complete, Ending, ErrorObject, Fail, Grant, RecordIn, Release, Stall
 from tests.integration.model import Owned, Request
 from tests.integration.world import IDLE_MS, Claim, World, task
 
-ENDPOINT = "ep_1"
 DEADLINE_MS = 30_000
 
 
@@ -54,7 +52,7 @@ class Dispatch(RuleBasedStateMachine):
         self.numbers = itertools.count()
         self.up = True
         self.up_since = 0
-        self.do(self._add_endpoint())
+        self.world.add_endpoint()
 
     def teardown(self) -> None:
         self.world.set_clock(0)
@@ -64,15 +62,6 @@ class Dispatch(RuleBasedStateMachine):
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run(work)
-
-    async def _add_endpoint(self) -> None:
-        given = endpoint_store.Configuration("e", "http://e", "generic", 50, True, [])
-
-        def operation(session: Session) -> None:
-            if endpoint_store.named(session, "*", "e") is None:
-                endpoint_store.insert(session, ENDPOINT, "*", "yaml", given)
-
-        await self.store.transact(operation)
 
     def serve(self, request: Request) -> Any:
         """The answer to *request*, which is what the model says it must be."""
@@ -193,43 +182,31 @@ class Dispatch(RuleBasedStateMachine):
                 self.model[claim.run_id].alive_at = self.world.now()
 
     # --- relays
-    @rule(target=leases, run=runs)
-    def lease(self, run: Owned) -> entries.Entry | None:
-        """A relay leases the run if it waits for a push."""
+    @rule(target=leases, run=runs, route=st.sampled_from(["push", "redis"]))
+    def lease(self, run: Owned, route: str = "push") -> entries.Entry | None:
+        """A relay leases the run if it waits for a delivery."""
         entry, now = self.world.maybe_entry(run.id), self.world.now()
         if entry is None:
             return None
         self.world.set_entry(run.id, rank=-1)
-
-        def operation(session: Session) -> list[entries.Entry]:
-            return backlog.lease(
-                session, entry.queue, ENDPOINT, way=0, ways=1, limit=1, now=now + 10**7, until=now + DEADLINE_MS
-            )
-
-        found = self.store.transact_blocking(operation)
+        found = self.world.lease(entry.queue, now=now + 10**7, until=now + DEADLINE_MS, route=route)
         for leased in found:
             other = self.model[leased.run_id]
             assert other.status == "queued"
             assert other.deadline is None
             other.pushes += 1
-            other.deadline = now + DEADLINE_MS
+            other.deadline, other.counts = now + DEADLINE_MS, route == "push"
             assert leased.revision == other.revision
         self.world.set_entry(run.id, rank=0)
         return found[0] if found else None
 
     @rule(leased=leases)
     def outcome(self, leased: entries.Entry | None) -> None:
-        """A relay writes what became of a push, however late, however often."""
+        """A relay writes that a delivery failed, however late, however often."""
         if leased is None:
             return
         run = self.model[leased.run_id]
-        current = self.world.maybe_entry(run.id)
-        mine = (
-            run.status == "queued"
-            and run.deadline is not None
-            and current is not None
-            and (run.revision, current.push_number) == (leased.revision, leased.push_number)
-        )
+        mine = self._is_out(leased)
         changed = self.store.transact_blocking(
             lambda session: dispatcher_endings.unpublish(
                 session,
@@ -237,13 +214,34 @@ class Dispatch(RuleBasedStateMachine):
                 self.world.settings.stalling,
                 leased,
                 reason="server-error",
-                counted=True,
+                counted=leased.route == "push",
                 delay_ms=None,
             )
         )
         assert changed == mine
         if mine:
             run.unpublished()
+
+    @rule(leased=leases)
+    def copied(self, leased: entries.Entry | None) -> None:
+        """A relay writes that a broker took a delivery, however late, however often."""
+        if leased is None or leased.route == "push":
+            return
+        mine, due_at = self._is_out(leased), self.world.now() + 60_000
+        copy = entries.Handed(leased, due_at, 0)
+        assert self.store.transact_blocking(lambda session: entries.note_copies(session, [copy])) == mine
+        if mine:
+            self.model[leased.run_id].deadline = due_at
+
+    def _is_out(self, leased: entries.Entry) -> bool:
+        """Whether the delivery *leased* is the run's last, and unclaimed."""
+        run, current = self.model[leased.run_id], self.world.maybe_entry(leased.run_id)
+        return (
+            run.status == "queued"
+            and run.deadline is not None
+            and current is not None
+            and (run.revision, current.push_number) == (leased.revision, leased.push_number)
+        )
 
     # --- time and recovery
     @rule(ms=st.sampled_from([10_000, 40_000, 200_000]))

@@ -154,7 +154,7 @@ async def test_deliveries_are_counted_over_stalls(world: World) -> None:
     """How often a run was pushed is remembered when its entry goes."""
     world.configure(stalling=Stalling(max_endings_without_progress=1))
     run_id = await world.submit()
-    world.set_entry(run_id, status="published", push_number=4, next_publish_at=world.now() - 1)
+    world.publish(run_id, push_number=4, due_in_ms=-1)
     await world.recovers()
     assert world.run(run_id).deliveries == 4
     assert details(world.history(run_id)[-1])["deliveries"] == 4

@@ -169,7 +169,7 @@ async def test_a_claim_without_a_record_for_a_day_is_a_kill(world: World) -> Non
 async def test_overdue_deliveries_are_counted_and_redelivered(world: World) -> None:
     """A push unclaimed at its deadline is a counted ending, pushed again after a backoff."""
     run_id = await world.submit()
-    world.set_entry(run_id, status="published", push_number=1, next_publish_at=world.now() + 30_000, publisher="ep_1")
+    world.publish(run_id)
     world.elapse(29_000)
     assert (await world.recovers())["redelivered"] == 0
     world.elapse(2_000)
@@ -183,7 +183,7 @@ async def test_overdue_deliveries_are_counted_and_redelivered(world: World) -> N
 async def test_overdue_deliveries_stall_at_the_limit(world: World) -> None:
     """I10: the tenth delivery nobody claimed stalls the run."""
     run_id = await world.submit()
-    world.set_entry(run_id, status="published", push_number=10, endings=9, next_publish_at=world.now() - 1)
+    world.publish(run_id, push_number=10, due_in_ms=-1, endings=9)
     assert (await world.recovers())["redelivered"] == 1
     assert world.status(run_id) == ("stalled", 1)
     assert world.run(run_id).reason == "undeliverable"

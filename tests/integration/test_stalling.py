@@ -45,7 +45,7 @@ async def test_waiting_while_no_server_was_up_does_not_count(world: World) -> No
 async def test_a_published_run_stalls_too(world: World) -> None:
     """A delivery that is out does not save a run that has waited too long; its late claim is refused."""
     run_id = await world.submit()
-    world.set_entry(run_id, status="published", push_number=3, next_publish_at=world.now() + 2 * DAY_MS)
+    world.publish(run_id, push_number=3, due_in_ms=2 * DAY_MS)
     world.elapse(DAY_MS + 1_000)
     assert (await world.stalling.once())["stalled"] == 1
     assert world.run(run_id).deliveries == 3

@@ -7,25 +7,17 @@ import pytest
 from msgspec import Raw
 
 from dispatcher import endings
-from dispatcher.store import Session, backlog, entries
+from dispatcher.store import Session, entries
 from endpoint_sdk.wire.messages import Complete, Ending, ErrorObject, Fail, Progressed, Release, Stall
 from tests.integration.sessions import Pair
 from tests.integration.world import IDLE_MS, World, refused, task
-
-ENDPOINT = "ep_1"
 
 
 def lease(world: World, run_id: str) -> entries.Entry:
     """A replica leases the run's entry and pushes it; answers the entry as the replica remembers it."""
     entry = world.entry(run_id)
     now = world.now()
-
-    def operation(session: Session) -> list[entries.Entry]:
-        return backlog.lease(
-            session, entry.queue, ENDPOINT, way=0, ways=1, limit=1, now=now + 300_000, until=now + 30_000
-        )
-
-    [leased] = world.store.transact_blocking(operation)
+    [leased] = world.lease(entry.queue, now=now + 300_000, until=now + 30_000)
     return leased
 
 

@@ -1,5 +1,6 @@
 """A dispatcher's services over one store, its clock in the test's hand, and the rows for the asking."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -15,7 +16,20 @@ from dispatcher.recovery import RecoverOverdueOutboxEntries
 from dispatcher.secrets import ServerKeys
 from dispatcher.settings import Daemons, Publishing, Recovery, Settings, Stalling
 from dispatcher.stalling import StallUndeliverableRuns
-from dispatcher.store import Session, Statement, Store, entries, fleet, invariants, records, runs, schema, transitions
+from dispatcher.store import (
+    Session,
+    Statement,
+    Store,
+    backlog,
+    endpoints,
+    entries,
+    fleet,
+    invariants,
+    records,
+    runs,
+    schema,
+    transitions,
+)
 from dispatcher.store.drivers import SqliteConnection, SqliteDriver
 from endpoint_sdk.wire import identity
 from endpoint_sdk.wire.messages import (
@@ -37,6 +51,7 @@ IDLE_MS = 90_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 NAMESPACE = "default"
+ENDPOINT = "ep_1"
 
 
 class Claim(NamedTuple):
@@ -110,6 +125,10 @@ class World:
     def now(self) -> int:
         """The database's clock."""
         return self.store.transact_blocking(lambda session: session.now())
+
+    def monotonic(self) -> float:
+        """A process's own clock, in seconds, that goes with the database's."""
+        return time.monotonic() + self._shift_ms / 1_000
 
     def advance(self, ms: int) -> None:
         """The database's clock is *ms* further, backwards if negative; nobody was up in between."""
@@ -243,6 +262,31 @@ class World:
             sa.update(schema.outbox_entry).where(schema.outbox_entry.c.run_id == run_id).values(values)
         )
         self.store.transact_blocking(lambda session: session.run(statement))
+
+    def add_endpoint(self) -> None:
+        """There is an endpoint, `ENDPOINT`, which serves every namespace and lists no workflow."""
+        given = endpoints.Configuration("e", "http://e", "generic", 50, True, [])
+
+        def operation(session: Session) -> None:
+            if endpoints.named(session, "*", given.name) is None:
+                endpoints.insert(session, ENDPOINT, "*", "yaml", given)
+
+        self.store.transact_blocking(operation)
+
+    def lease(self, queue: str, *, now: int, until: int, route: str = "push") -> list[entries.Entry]:
+        """The first entry of *queue* that is due at *now*, if any, published to `ENDPOINT` by *route* until *until*."""
+        return self.store.transact_blocking(
+            lambda session: backlog.lease(
+                session, queue, ENDPOINT, way=0, ways=1, limit=1, now=now, until=until, route=route
+            )
+        )
+
+    def publish(self, run_id: str, *, push_number: int = 1, due_in_ms: int = 30_000, **values: Any) -> None:
+        """The entry is published to an endpoint as a relay would have done it, its claim due in *due_in_ms*."""
+        self.add_endpoint()
+        now = self.now()
+        published = {"status": "published", "route": "push", "publisher": ENDPOINT, "published_at": now}
+        self.set_entry(run_id, **published, push_number=push_number, next_publish_at=now + due_in_ms, **values)
 
     def set_run(self, run_id: str, /, **values: Any) -> None:
         """The run's columns are as given."""

@@ -16,15 +16,19 @@ from endpoint_sdk import (
     Retry,
     RetryAfterError,
     Run,
+    Subscriber,
     SyncRun,
     Task,
     TaskFailed,
     TaskFuture,
+    Worker,
     Workflow,
+    subscribers,
     task,
     task_context,
     workflow,
 )
+from endpoint_sdk.subscribers.base import Claim, Message, Setup
 
 
 @dataclass
@@ -150,3 +154,48 @@ assert_type(fan_out, Workflow[list[int], int])
 assert_type(tick, Workflow[None, None])
 assert_type(sync, Workflow[Sequence[str], list[str]])
 assert_type(order.decode_result(b"{}"), OrderResult)
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+class Mailbox:
+    """A subscriber of the user's own."""
+
+    pools: Sequence[str] = ("default",)
+
+    async def open(self, setup: Setup) -> None: ...
+    async def receive(self, limit: int) -> list[Message | Claim]:
+        return [Message({"webhook-id": "run_1_0"}, b"{}", receipt=limit)]
+
+    async def done(self, item: Message | Claim) -> None: ...
+    async def back(self, item: Message | Claim, delay: float = 0) -> None: ...
+    def held_for(self, item: Message | Claim) -> float | None:
+        return None
+
+    async def close(self, timeout: float) -> None: ...
+
+
+def deploy(queue_url: str, redis_url: str) -> None:
+    polling = subscribers.poll(pools=["default", "slow"], wait=timedelta(seconds=5))
+    assert_type(polling, Subscriber)
+    assert_type(subscribers.redis(redis_url), Subscriber)
+    queue = subscribers.sqs(queue_url, visibility_timeout=timedelta(minutes=2))
+    Worker([order], subscriber=Mailbox(), secret=lambda: ["whsec_…"])
+    Worker([order], subscriber=queue, secret="whsec_…", name="orders-queue")
+    worker = Worker([order, sync], subscriber=polling, max_concurrent_runs=20, drain_timeout=timedelta(seconds=50))
+    for run_id, refreshed, transport in worker.holding:
+        assert_type(run_id, str)
+        assert_type(refreshed, float)
+        assert_type(transport, float | None)
+    worker.run()
+
+
+async def serve(worker: Worker) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.serve())
+    worker.stop()
+
+
+Worker([ship])  # type: ignore[list-item]
+Worker([order], subscriber="poll")  # type: ignore[arg-type]
+Worker([order], drain_timeout=25)  # type: ignore[arg-type]
+subscribers.redis()  # type: ignore[call-arg]

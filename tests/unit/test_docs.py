@@ -28,7 +28,9 @@ def test_tests_of_the_protocol_exist(file: str, name: str) -> None:
     assert re.search(rf"^\s*(async )?def {name}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("document", ["README.md", "infra/docs/protocol.md", "infra/docs/wire.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "infra/docs/protocol.md", "infra/docs/wire.md", "infra/docs/lambda.md"]
+)
 def test_files_of_the_documents_exist(document: str) -> None:
     """Every module a document names by its path from the top of the tree is there."""
     named = re.findall(

@@ -10,11 +10,21 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # What executors have for certain is msgspec; the rest is imported inside the function that needs it.
-BESIDE_STANDARD_LIBRARY = {"msgspec", "boto3", "pydantic", "redis", "snapshot_restore_py", "uvloop"}
+BESIDE_STANDARD_LIBRARY = {
+    "msgspec",
+    "boto3",
+    "botocore",
+    "pydantic",
+    "pytest",
+    "redis",
+    "snapshot_restore_py",
+    "uvloop",
+}
 SHARED_BY_ROUTES = {
     "publishers",
     "publishers.base",
     "publishers.discovery",
+    "publishers.faults",
     "publishers.message",
     "publishers.policy",
     "publishers.post",

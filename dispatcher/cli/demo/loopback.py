@@ -1,11 +1,12 @@
 """A loopback HTTP/1.1 server in a page, for the stand-ins the demo plays itself: runtime API, front and tap."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 _LOOPBACK: Final = "127.0.0.1"
 
@@ -40,8 +41,10 @@ class Server:
         self._connections: set[asyncio.Task[None]] = set()
         self.port = 0
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._connected, _LOOPBACK, 0, limit=2**16)
+    async def start(self, bound: socket.socket | None = None) -> None:
+        """Answers on *bound* if it is given, which is then this server's to close."""
+        where: dict[str, Any] = {"host": _LOOPBACK, "port": 0} if bound is None else {"sock": bound}
+        self._server = await asyncio.start_server(self._connected, limit=2**16, **where)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -1,7 +1,8 @@
 """The demo's code bundle: copied into a folder of its own, it runs as a user's code would, on the SDK alone.
 
 `order` runs on Lambda; `parcel` and `crate` hold in their second task until the demo opens the gate of the process
-they run in. Every task body appends a line to one log, so that what ran is counted by what bodies did.
+they run in. Those named `redis-…` and `sqs-…` go through that broker to a worker. Every task body appends a line to
+one log, so that what ran is counted by what bodies did.
 """
 
 import asyncio
@@ -9,11 +10,13 @@ import json
 import os
 import time
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 
-from endpoint_sdk import Endpoint, Run, Workflow, task, task_context, workflow
+from endpoint_sdk import Endpoint, Run, Worker, Workflow, subscribers, task, task_context, workflow
+from endpoint_sdk.subscribers.base import Subscriber
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -44,12 +47,26 @@ def ship(order: str) -> Done:
     return Done(f"parcel-{order}", note("ship", task_context().run_id))
 
 
-@workflow("order", version="1.0.0")
-async def order(run: Run, request: Order) -> Receipt:
+async def _bought(run: Run, request: Order) -> Receipt:
     note("handler", run.id)
     charged = await run.task(charge, request.id, request.cents)
     shipped = await run.task(ship, request.id)
     return Receipt(request.id, charged.text, shipped.text)
+
+
+@workflow("order", version="1.0.0")
+async def order(run: Run, request: Order) -> Receipt:
+    return await _bought(run, request)
+
+
+@workflow("redis-order", version="1.0.0")
+async def redis_order(run: Run, request: Order) -> Receipt:
+    return await _bought(run, request)
+
+
+@workflow("sqs-order", version="1.0.0")
+async def sqs_order(run: Run, request: Order) -> Receipt:
+    return await _bought(run, request)
 
 
 @task
@@ -82,6 +99,16 @@ async def parcel(run: Run, request: Order) -> str:
     return await _carried(run, request)
 
 
+@workflow("redis-parcel", version="1.0.0")
+async def redis_parcel(run: Run, request: Order) -> str:
+    return await _carried(run, request)
+
+
+@workflow("sqs-parcel", version="1.0.0")
+async def sqs_parcel(run: Run, request: Order) -> str:
+    return await _carried(run, request)
+
+
 @workflow("crate", version="1.0.0")
 async def crate(run: Run, request: Order) -> str:
     return await _carried(run, request)
@@ -104,13 +131,29 @@ def _process() -> str:
     return os.environ["POINTSMAN_DEMO_PROCESS"]
 
 
-_WORKFLOWS: dict[str, Workflow[Order, Receipt] | Workflow[Order, str]] = {
-    "order": order,
-    "parcel": parcel,
-    "crate": crate,
-}
+_WORKFLOWS: tuple[Workflow[Order, Receipt] | Workflow[Order, str], ...] = (
+    order,
+    parcel,
+    crate,
+    redis_order,
+    redis_parcel,
+    sqs_order,
+    sqs_parcel,
+)
+
+
+def _subscriber(kind: str, address: str) -> Subscriber:
+    if kind == "redis":
+        return subscribers.redis(address)
+    return subscribers.sqs(address, wait=timedelta(seconds=2), endpoint_url=os.environ["POINTSMAN_DEMO_SQS"])
+
+
 # The demo itself imports the workflows only, and has no secret to serve them with.
-if served := os.environ.get("POINTSMAN_DEMO_SERVES"):
-    endpoint = Endpoint([_WORKFLOWS[name] for name in served.split()])
-    handler = endpoint.lambda_handler
-    app = endpoint.asgi
+if names := os.environ.get("POINTSMAN_DEMO_SERVES"):
+    served = [each for each in _WORKFLOWS if each.name in names.split()]
+    if broker := os.environ.get("POINTSMAN_DEMO_BROKER"):
+        worker = Worker(served, subscriber=_subscriber(*broker.split()))
+    else:
+        endpoint = Endpoint(served)
+        handler = endpoint.lambda_handler
+        app = endpoint.asgi

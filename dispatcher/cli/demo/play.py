@@ -1,4 +1,4 @@
-"""The demo from curtain to curtain: three scenes on one stage, and the figures of what happened."""
+"""The demo from curtain to curtain: four scenes on one stage, and the figures of what happened."""
 
 import asyncio
 import importlib.util
@@ -13,9 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dispatcher.cli.demo.brokers import AWS, NEEDED, Brokers
 from dispatcher.cli.demo.figures import percentile, run_twice, spread, start_delays
 from dispatcher.cli.demo.postgres import PostgresMissing, postgres
 from dispatcher.cli.demo.processes import Processes
+from dispatcher.cli.demo.scene_brokers import HELD, Brokered, through_brokers
 from dispatcher.cli.demo.scene_kill import Killed, kill_holder
 from dispatcher.cli.demo.scene_orders import Ordered, place_orders
 from dispatcher.cli.demo.scene_zombie import Zombie, wake_zombie
@@ -26,8 +28,10 @@ from dispatcher.store import Store, invariants
 
 def run(*, runs: int = 200, use_postgres: bool = False) -> int:
     """See `dispatcher.cli.demo.run`."""
-    if importlib.util.find_spec("awslambdaric") is None:
-        return _failed("the demo runs real Lambda runtime clients: pip install awslambdaric")
+    needed = {"awslambdaric": "awslambdaric", **NEEDED}
+    missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        return _failed(f"the demo runs real executors and brokers: pip install {' '.join(missing)}")
     try:
         with tempfile.TemporaryDirectory(prefix="pointsman-") as name:
             figures = _in_folder(Path(name), runs, use_postgres=use_postgres)
@@ -50,9 +54,11 @@ def _failed(why: str) -> int:
 
 def _in_folder(folder: Path, runs: int, *, use_postgres: bool) -> dict[str, Any]:
     with _database(folder, use_postgres=use_postgres) as url, Processes(folder / "logs") as processes:
-        stage = Stage(folder, processes, Site(folder, processes, url, DEMO_DAEMONS))
+        brokers = Brokers(processes, folder)
+        site = Site(folder, processes, url, DEMO_DAEMONS, brokers.publishers(), brokers.routes(), AWS)
+        stage = Stage(folder, processes, site)
         try:
-            return asyncio.run(_play(stage, runs, 2 if use_postgres else 1))
+            return asyncio.run(_play(stage, brokers, runs, 2 if use_postgres else 1))
         except Exception:
             _show_logs(processes)
             raise
@@ -67,22 +73,32 @@ def _database(folder: Path, *, use_postgres: bool) -> Iterator[str]:
         yield server.url
 
 
-async def _play(stage: Stage, runs: int, dispatchers: int) -> dict[str, Any]:
+async def _play(stage: Stage, brokers: Brokers, runs: int, dispatchers: int) -> dict[str, Any]:
     task = asyncio.current_task()
     if task is not None:
         # Ending the demo from outside ends its children too.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await asyncio.to_thread(stage.site.start, dispatchers)
-    stage.say(f"{dispatchers} dispatcher process(es) ready: {', '.join(stage.site.urls)}")
+    await asyncio.to_thread(_open, stage, brokers, dispatchers)
     ordered = await place_orders(stage, runs)
     killed = await kill_holder(stage)
     zombie = await wake_zombie(stage)
+    brokered = await through_brokers(stage, brokers, max(runs // 4, 1))
 
-    twice = await _run_twice(stage, [*ordered.submitted, *killed.runs, zombie.run])
+    through = [run for each in brokered.values() for run in (*each.submitted, *each.held)]
+    twice = await _run_twice(stage, [*ordered.submitted, *killed.runs, zombie.run, *through])
     exits = await asyncio.to_thread(stage.site.stop)
     breaches = await asyncio.to_thread(_breaches, stage.site.database)
     stage.say(f"dispatchers stopped with {exits}; invariants: {'; '.join(breaches) or 'all hold'}")
-    return _figures(stage, runs, ordered, killed, zombie, twice=twice, sound=not breaches and not any(exits))
+    sound = not breaches and not any(exits)
+    return _figures(stage, runs, ordered, killed, zombie, brokered, twice=twice, sound=sound)
+
+
+def _open(stage: Stage, brokers: Brokers, dispatchers: int) -> None:
+    brokers.start()
+    brokers.ready()
+    stage.say(f"Redis on port {brokers.redis_port}, an SQS server on port {brokers.sqs_port}")
+    stage.site.start(dispatchers)
+    stage.say(f"{dispatchers} dispatcher process(es) ready: {', '.join(stage.site.urls)}")
 
 
 async def _run_twice(stage: Stage, runs: Iterable[str]) -> int:
@@ -104,13 +120,23 @@ def _breaches(database: str) -> list[str]:
 
 
 def _figures(
-    stage: Stage, runs: int, ordered: Ordered, killed: Killed, zombie: Zombie, *, twice: int, sound: bool
+    stage: Stage,
+    runs: int,
+    ordered: Ordered,
+    killed: Killed,
+    zombie: Zombie,
+    brokered: dict[str, Brokered],
+    *,
+    twice: int,
+    sound: bool,
 ) -> dict[str, Any]:
     refused = asdict(zombie) | {"run": None}
     refused.pop("run")
     holds = (
         ordered.completed == runs == len(ordered.submitted),
         killed.recovered == killed.holding == len(killed.runs),
+        all(each.completed == len(each.submitted) for each in brokered.values()),
+        all(each.recovered == len(each.held) == HELD for each in brokered.values()),
         twice == 0,
         refused == {"revisions": [5, 6, 7], "status": 409, "code": "revision_conflict", "clean": True},
         sound,
@@ -128,8 +154,19 @@ def _figures(
         "recorded_tasks_run_twice": twice,
         "recovery_ms": {"p50": round(percentile(recovery, 50)), "max": round(max(recovery))} if recovery else None,
         "zombie": refused,
+        **{kind: _through(stage, each) for kind, each in brokered.items()},
         "invariants_ok": sound,
         "seconds": round(stage.seconds, 1),
+    }
+
+
+def _through(stage: Stage, brokered: Brokered) -> dict[str, Any]:
+    return {
+        "orders": len(brokered.submitted),
+        "completed": brokered.completed,
+        "start_ms": spread(start_delays(stage.bodies(), brokered.submitted)),
+        "killed_holding": len(brokered.held),
+        "recovered": brokered.recovered,
     }
 
 

@@ -36,7 +36,7 @@ async def place_orders(stage: Stage, count: int) -> Ordered:
         await front.start()
         stack.push_async_callback(front.stop)
         await asyncio.to_thread(
-            stage.site.add_endpoint, "orders-lambda", front.url, stage.secret, "lambda-url", _SANDBOXES
+            stage.site.add_endpoint, "orders-lambda", front.url, stage.site.secret, "lambda-url", _SANDBOXES
         )
         stage.say(f"{len(sandboxes)} Lambda runtime clients behind {front.url}, registered and probed")
         ordered = Ordered()

@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 import httpx
 
 from dispatcher.cli.demo.processes import Child, Processes, free_port, listening
+from endpoint_sdk.wire import signature
 
 DEMO_DAEMONS: Final[dict[str, dict[str, int]]] = {
     "recoverOverdueOutboxEntries": {
@@ -20,6 +22,8 @@ DEMO_DAEMONS: Final[dict[str, dict[str, int]]] = {
     },
     "publishPendingOutboxEntries": {"claimDeadlineMs": 3_000, "baseBackoffMs": 200},
 }
+# Publishers of the configuration sign with `${…}` of this one, the site's own secret.
+SECRET_VARIABLE: Final = "DEMO_SIGNING_SECRET"  # noqa: S105  a variable's name
 _READY: Final = 30.0
 
 
@@ -31,6 +35,10 @@ class Site:
     processes: Processes
     database: str
     daemons: dict[str, dict[str, int]] = field(default_factory=dict)
+    publishers: dict[str, dict[str, str]] = field(default_factory=dict)
+    routes: list[dict[str, list[str]]] = field(default_factory=list)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    secret: str = field(default_factory=signature.new_secret)
     admin_key: str = field(default_factory=lambda: "pmk_" + secrets.token_urlsafe(32))
     secret_key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     urls: list[str] = field(default_factory=list)
@@ -40,7 +48,8 @@ class Site:
     def start(self, count: int) -> None:
         """Creates the schema and returns once *count* dispatchers are ready."""
         # JSON is YAML, and needs no second encoder.
-        (self.folder / "pointsman.yaml").write_text(json.dumps({"daemons": self.daemons}, indent=2) + "\n")
+        written = {"daemons": self.daemons, "publishers": self.publishers, "routes": self.routes}
+        (self.folder / "pointsman.yaml").write_text(json.dumps(written, indent=2) + "\n")
         migrate = self.processes.start("migrate", command("migrate"), self.environment())
         if migrate.popen.wait(_READY) != 0:
             raise RuntimeError(f"pointsman migrate failed\n{migrate.text()}")
@@ -62,6 +71,8 @@ class Site:
             "POINTSMAN_DATABASE_URL": self.database,
             "POINTSMAN_SECRET_KEY": self.secret_key,
             "POINTSMAN_ADMIN_KEY": self.admin_key,
+            SECRET_VARIABLE: self.secret,
+            **self.variables,
             **more,
         }
 
@@ -109,6 +120,10 @@ class Site:
         child = self.processes.start(name, uvicorn, {**_inherited(), **env}, bundle)
         self.processes.check(_READY, lambda: listening(port), f"{name} listens", child)
         return child, f"http://127.0.0.1:{port}/"
+
+    def start_worker(self, name: str, program: str, bundle: Path, env: dict[str, str]) -> Child:
+        """A `pointsman worker` process that runs *program* of *bundle* as executor *name*."""
+        return self.processes.start(name, command("worker", program), {**_inherited(), **env}, bundle)
 
     def _serve(self, number: int) -> None:
         port = free_port()

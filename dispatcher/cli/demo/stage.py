@@ -12,7 +12,6 @@ from typing import Any
 from dispatcher.cli.demo.figures import Line, read_bodies
 from dispatcher.cli.demo.processes import Child, Processes, ProcessFailed
 from dispatcher.cli.demo.site import Site
-from endpoint_sdk.wire import signature
 
 
 @dataclass
@@ -20,7 +19,6 @@ class Stage:
     folder: Path
     processes: Processes
     site: Site
-    secret: str = field(default_factory=signature.new_secret)
     begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -46,7 +44,7 @@ class Stage:
     def executor_environment(self, name: str, serves: str) -> dict[str, str]:
         """What an executor process needs to run the bundle as endpoint *name*."""
         return {
-            "POINTSMAN_SIGNING_SECRET": self.secret,
+            "POINTSMAN_SIGNING_SECRET": self.site.secret,
             "POINTSMAN_ENDPOINT": name,
             "POINTSMAN_DEMO_FOLDER": str(self.folder),
             "POINTSMAN_DEMO_PROCESS": name,
@@ -57,7 +55,7 @@ class Stage:
         """A uvicorn process named *name*, registered as the newest endpoint for *serves*."""
         environment = {**self.executor_environment(name, serves), **more}
         child, url = await asyncio.to_thread(self.site.start_app, name, "orders:app", self.bundle, environment)
-        await asyncio.to_thread(self.site.add_endpoint, name, url, self.secret)
+        await asyncio.to_thread(self.site.add_endpoint, name, url, self.site.secret)
         return child
 
     def open_gate(self, name: str) -> None:

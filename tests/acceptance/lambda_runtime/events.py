@@ -9,6 +9,7 @@ import msgspec
 from endpoint_sdk.wire import messages, signature
 
 SECRET = signature.new_secret()
+ARN = "arn:aws:sqs:eu-west-1:000000000000:orders"
 
 
 def signed(body: bytes, message_id: str) -> dict[str, str]:
@@ -73,6 +74,10 @@ def rest_api_without_multi_value(headers: dict[str, str], body: bytes) -> dict[s
     return {**rest_api(headers, body), "multiValueHeaders": None}
 
 
+def direct(headers: dict[str, str], body: bytes) -> dict[str, Any]:
+    return {"pointsman": {"headers": headers, "body": body.decode()}}
+
+
 def load_balancer(headers: dict[str, str], body: bytes) -> dict[str, Any]:
     return {
         "requestContext": {"elb": {"targetGroupArn": "arn:aws:elasticloadbalancing:eu-west-1:1:targetgroup/t/1"}},
@@ -85,6 +90,46 @@ def load_balancer(headers: dict[str, str], body: bytes) -> dict[str, Any]:
     }
 
 
+HEALTH_CHECK: dict[str, Any] = {
+    **load_balancer({"user-agent": "ELB-HealthChecker/2.0"}, b""),
+    "httpMethod": "GET",
+    "multiValueHeaders": None,
+    "headers": {"user-agent": "ELB-HealthChecker/2.0"},
+}
+
+
+def sqs_record(
+    message_id: str, headers: dict[str, str], body: bytes, *, arn: str = ARN, **attributes: str
+) -> dict[str, Any]:
+    """A message as an event source hands it over, its headers as String attributes."""
+    return {
+        "messageId": message_id,
+        "receiptHandle": f"handle of {message_id}",
+        "body": body.decode(),
+        "attributes": {
+            "ApproximateReceiveCount": "1",
+            "SentTimestamp": str(int(time.time() * 1000)),
+            "SenderId": "AROAEXAMPLE:dispatcher",
+            "ApproximateFirstReceiveTimestamp": str(int(time.time() * 1000)),
+            **attributes,
+        },
+        "messageAttributes": {
+            name: {"stringValue": value, "stringListValues": [], "binaryListValues": [], "dataType": "String"}
+            for name, value in headers.items()
+        },
+        "md5OfBody": "d41d8cd98f00b204e9800998ecf8427e",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": arn,
+        "awsRegion": "eu-west-1",
+    }
+
+
+def sqs(headers: dict[str, str], body: bytes) -> dict[str, Any]:
+    """A batch of one."""
+    webhook = {name: value for name, value in headers.items() if name.startswith("webhook-")}
+    return {"Records": [sqs_record("m1", webhook, body)]}
+
+
 SQS: dict[str, Any] = {
     "Records": [
         {
@@ -94,7 +139,7 @@ SQS: dict[str, Any] = {
             "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1"},
             "messageAttributes": {},
             "eventSource": "aws:sqs",
-            "eventSourceARN": "arn:aws:sqs:eu-west-1:1:q",
+            "eventSourceARN": ARN,
             "awsRegion": "eu-west-1",
         }
     ]

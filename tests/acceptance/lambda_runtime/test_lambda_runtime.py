@@ -24,6 +24,7 @@ HTTP_EVENTS = [
     events.rest_api,
     events.rest_api_without_multi_value,
     events.load_balancer,
+    events.direct,
 ]
 
 
@@ -40,6 +41,10 @@ class Sandbox:
             "POINTSMAN_SIGNING_SECRET": events.SECRET,
             "POINTSMAN_ENDPOINT": "orders",
             "POINTSMAN_TEST_MARKS": str(self._marks),
+            # Where there is boto3, failed messages are put off: nowhere.
+            "AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:9",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
             **options.pop("environment", {}),
         }
         runtime = LambdaRuntime(handler, HERE, environment=environment, **options)
@@ -77,13 +82,51 @@ def result_of(invocation: Invocation) -> tuple[int, str]:
 
 @pytest.mark.parametrize("execution_env", PYTHONS)
 def test_every_http_event_runs_a_delivery(sandbox: Sandbox, execution_env: str) -> None:
-    """C01: function URL, HTTP API, REST API with and without multi-value headers, load balancer: raw bytes verify."""
+    """C01: function URL, HTTP API, REST API with and without multi-value headers, load balancer, direct invoke: raw
+    bytes verify."""
     runtime = sandbox.start(execution_env=execution_env)
     for kind in HTTP_EVENTS:
         dispatcher = sandbox.queued()
         assert result_of(runtime.invoke(sandbox.push(kind))) == (200, "settled"), kind.__name__
         assert dispatcher.result == b'"in!"'
     assert sandbox.marks == ["quick"] * len(HTTP_EVENTS)
+
+
+@pytest.mark.parametrize("execution_env", PYTHONS)
+@pytest.mark.parametrize("handler", ["functions.handler", "functions.over"])
+def test_a_batch_of_an_sqs_event_source_runs_its_deliveries(sandbox: Sandbox, handler: str, execution_env: str) -> None:
+    """What is settled is not among the failures; what does not verify is, and nothing is raised."""
+    runtime = sandbox.start(handler, execution_env=execution_env)
+    records = sandbox.push(events.sqs)["Records"]
+    forged = {**records[0], "messageId": "m2", "body": records[0]["body"] + " "}
+    invocation = runtime.invoke({"Records": [*records, forged]})
+
+    assert (invocation.kind, invocation.payload) == ("response", {"batchItemFailures": [{"itemIdentifier": "m2"}]})
+    assert sandbox.dispatcher.double.result == b'"in!"'
+    assert sandbox.marks == ["quick"]
+
+
+def test_a_mixed_batch_hands_the_user_its_own_messages_only(sandbox: Sandbox) -> None:
+    """Everything else of the event stays as it was."""
+    runtime = sandbox.start("functions.over")
+    foreign = events.SQS["Records"][0]
+    event = {**sandbox.push(events.sqs), "more": 1}
+    event["Records"].append(foreign)
+    answer = runtime.invoke(event).payload
+
+    assert answer["theirs"] == {"Records": [foreign], "more": 1}
+    assert answer["batchItemFailures"] == []
+    assert sandbox.marks == ["quick"]
+
+
+def test_a_load_balancer_finds_the_function_healthy(sandbox: Sandbox) -> None:
+    """Its health check cannot be signed; it is answered, runs nothing, and is the user's where there is a handler."""
+    answer = sandbox.start().invoke(events.HEALTH_CHECK).payload
+    theirs = sandbox.start("functions.over").invoke(events.HEALTH_CHECK).payload
+
+    assert (answer["statusCode"], answer["statusDescription"], answer["body"]) == (200, "200 OK", "ok")
+    assert theirs["theirs"] == events.HEALTH_CHECK
+    assert sandbox.dispatcher.double.requests == []
 
 
 def test_unsigned_and_tampered_events_are_401(sandbox: Sandbox) -> None:

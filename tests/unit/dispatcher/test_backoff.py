@@ -57,3 +57,21 @@ def test_a_count_of_none_counts_as_one() -> None:
     """A count below one, which nobody should pass, waits like the first."""
     assert backoff.after_failures(0, 5_000, 300_000, 0.5) == backoff.after_failures(1, 5_000, 300_000, 0.5)
     assert backoff.after_kills(0, 5_000, 300_000, 0.5) == 0
+
+
+@given(counts, bases, chances)
+def test_copies_double_up_to_an_hour(copies: int, first_ms: int, chance: float) -> None:
+    """A copy counts as lost after its route's time, the next after twice that … an hour, each within ten percent."""
+    ceiling = min(backoff.HOUR_MS, first_ms * 2 ** min(copies - 1, 40))
+    assert int(ceiling * 0.9) <= backoff.after_copies(copies, first_ms, chance) <= ceiling * 1.1
+
+
+@given(st.sampled_from([0.0, 0.999]))
+def test_six_copies_in_two_hours(chance: float) -> None:
+    """Of a message SQS loses each time, or never says that it took, at most six copies are made within two hours."""
+    for first_wait_ms in (5_000, 300_000):
+        at, copies = first_wait_ms * (0.9 + 0.2 * chance), 1
+        while at < 7_200_000:
+            copies += 1
+            at += backoff.after_copies(copies, 300_000, chance)
+        assert copies <= 6

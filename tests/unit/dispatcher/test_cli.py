@@ -197,6 +197,51 @@ def test_failed_endpoint_test_is_exit_code_1(answers: Answers) -> None:
     assert "endpoint_unreachable" in result.stderr
 
 
+def test_publishers_say_what_is_wrong(answers: Answers) -> None:
+    """The list of publishers is on stdout, what to do about one that cannot be used on stderr."""
+    queue = {
+        "name": "queue",
+        "type": "sqs",
+        "url": "https://sqs.eu-west-1.amazonaws.com/1/q",
+        "owner": "yaml",
+        "state": "misconfigured",
+        "reason": "queue_missing",
+        "advice": "Create it.",
+    }
+    fast = {**queue, "name": "a/b", "state": "active", "reason": None, "advice": None}
+    seen = answers(body={"items": [queue, fast], "next": None})
+    listed = run("publisher", "list")
+    answers(body={"publisher": fast})
+    shown = run("publisher", "show", "a/b")
+
+    assert str(seen[0].url).endswith("/v1/publishers")
+    assert "misconfigured" in listed.stdout
+    assert listed.stderr == "queue: Create it. (queue_missing)\n"
+    assert (shown.exit_code, "active" in shown.stdout) == (0, True)
+
+
+def test_publisher_names_are_quoted(answers: Answers) -> None:
+    """A name with a slash is one part of the path."""
+    seen = answers(404, {"error": {"code": "publisher_not_found", "message": "There is no publisher 'a/b'."}})
+
+    assert run("publisher", "show", "a/b").exit_code == 3
+    assert seen[0].url.raw_path == b"/v1/publishers/a%2Fb"
+
+
+def test_a_missing_extra_is_said_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publisher whose package is not installed ends the start with the command that installs it."""
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    queue = "https://sqs.eu-west-1.amazonaws.com/1/orders"
+    Path("pointsman.yaml").write_text(f"publishers: {{ q: {{ type: sqs, queueUrl: {queue}, secret: {secret} }} }}")
+    monkeypatch.setattr("dispatcher.telemetry.configure", lambda level: None)
+    monkeypatch.setattr("dispatcher.broker_clients.find_spec", lambda name: None)
+    result = run("serve", "--listen", "127.0.0.1:0")
+
+    assert result.exit_code == 1
+    assert "extra_missing" in result.stderr
+    assert result.stderr.endswith('hint: Install it: pip install "pointsman[sqs]"\n')
+
+
 def test_first_key_is_made_in_the_database(tmp_path: Path) -> None:
     """key create --database needs no running dispatcher; the key is printed alone on stdout."""
     database = f"sqlite:///{tmp_path}/x.db"

@@ -46,6 +46,13 @@ def test_a_route_decides_before_discovery() -> None:
     assert names(ORDER, [Route(publish=("c", "b"))], targets) == ["c", "b"]
 
 
+def test_brackets_stand_for_themselves() -> None:
+    """In a pattern only the asterisk and the question mark stand for something else."""
+    routes = [Route(workflows=("order[1]*",), pools=("[]",), publish=("a",))]
+    assert names(Queue("default", "order[1]-x", "1", "[]"), routes, [target("a")]) == ["a"]
+    assert names(Queue("default", "order1", "1", "[]"), routes, [target("a")]) == []
+
+
 def test_the_first_matching_route_wins() -> None:
     """Workflow and pool both have to match one of the route's patterns, case and all."""
     targets = [target(name) for name in "abcd"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher import settings_load, settings_show
-from dispatcher.settings import PushPublisher, Settings
+from dispatcher.settings import PushPublisher, RedisPublisher, Settings, SqsPublisher
 from dispatcher.settings_load import ConfigInvalid, Loaded
 from dispatcher.settings_yaml import Problem
 
@@ -138,6 +138,7 @@ FAULTS = [
     ("runs: { cancelGraceMs: 1, cancelGraceMs: 2 }", (1, 27, "runs.cancelGraceMs", "duplicate_key"), None),
     ("runs: {}\nruns: {}", (2, 1, "runs", "duplicate_key"), None),
     ("database: { url: mysql://x }", (1, 18, "database.url", "invalid_database_url"), None),
+    ('database: { url: "postgresql://u:p@[::1/d" }', (1, 18, "database.url", "invalid_database_url"), None),
     ("database: { url: ${NOT_SET} }", (1, 18, "database.url", "variable_unset"), None),
     ('database: { url: "sqlite:///${" }', (1, 18, "database.url", "variable_malformed"), None),
     ("secretKey: abc", (1, 1, "secretKey", "unknown_key"), "Set POINTSMAN_SECRET_KEY."),
@@ -181,8 +182,25 @@ PUBLISHER_FAULTS = [
     ("{ type: push, url: https://x, secret: %s, platform: lambda }", "publishers.a.platform", "invalid_value"),
     ("{ type: push, url: https://x, secret: %s, maxInFlight: 0 }", "publishers.a.maxInFlight", "out_of_range"),
     ("{ type: push, url: https://x, secret: %s, queueUrl: y }", "publishers.a.queueUrl", "unknown_key"),
-    ("{ type: sqs, queueUrl: https://x, secret: %s }", "publishers.a.type", "not_supported_yet"),
-    ("{ type: redis, url: redis://x, secret: %s }", "publishers.a.type", "not_supported_yet"),
+    ("{ type: sqs, secret: %s }", "publishers.a.queueUrl", "missing"),
+    ("{ type: sqs, queueUrl: https://sqs.eu-west-1.amazonaws.com/1/q }", "publishers.a.secret", "missing"),
+    ("{ type: sqs, queueUrl: https://x, secret: %s, region: a }", "publishers.a.queueUrl", "queue_url_invalid"),
+    ("{ type: sqs, queueUrl: http://127.0.0.1:1/1/q, secret: %s }", "publishers.a.queueUrl", "region_missing"),
+    ("{ type: sqs, queueUrl: http://x/1/q, secret: %s, region: EU West }", "publishers.a.region", "region_invalid"),
+    (
+        "{ type: sqs, queueUrl: https://sqs.eu-west-1.amazonaws.com/1/q, secret: %s, endpointUrl: x }",
+        "publishers.a.endpointUrl",
+        "invalid_url",
+    ),
+    (
+        "{ type: sqs, queueUrl: https://sqs.eu-west-1.amazonaws.com/1/q, secret: %s, republishMs: 999 }",
+        "publishers.a.republishMs",
+        "out_of_range",
+    ),
+    ("{ type: redis, url: http://x, secret: %s }", "publishers.a.url", "redis_url_invalid"),
+    ("{ type: redis, url: redis://x, secret: %s, republishMs: 3600001 }", "publishers.a.republishMs", "out_of_range"),
+    ("{ type: redis, url: redis://x, secret: %s, maxInFlight: 5 }", "publishers.a.maxInFlight", "unknown_key"),
+    ("{ type: redis, queueUrl: redis://x, url: redis://x, secret: %s }", "publishers.a.queueUrl", "unknown_key"),
 ]
 
 
@@ -192,6 +210,56 @@ def test_publisher_faults(tmp_path: Path, text: str, path: str, code: str) -> No
     found = problem(tmp_path, "publishers:\n  a: " + text.replace("%s", SECRET))
 
     assert (found.path, found.code, found.line) == (path, code, 2)
+
+
+def test_broker_publishers(tmp_path: Path) -> None:
+    """Publishers to brokers have their clocks and places by default, and keep their order among the others."""
+    text = f"""
+publishers:
+  fast: {{ type: redis, url: "redis://:pw@localhost:6379/0", secret: {SECRET} }}
+  push: {{ type: push, url: https://x, secret: {SECRET} }}
+  queue: {{ type: sqs, queueUrl: https://sqs.eu-west-1.amazonaws.com/1/orders.fifo, secret: {SECRET} }}
+  local: {{ type: sqs, queueUrl: "http://127.0.0.1:9324/1/q", secret: {SECRET}, region: local, republishMs: 2000 }}
+routes: [{{ workflows: ["order-*"], publish: [push, queue, fast] }}]
+"""
+    settings = load(tmp_path, text).settings
+    brokers = settings.broker_publishers
+
+    assert list(settings.publishers) == ["fast", "push", "queue", "local"]
+    assert list(brokers) == ["fast", "queue", "local"]
+    fast, queue, local = brokers["fast"], brokers["queue"], brokers["local"]
+    assert isinstance(fast, RedisPublisher)
+    assert isinstance(queue, SqsPublisher)
+    assert isinstance(local, SqsPublisher)
+    assert (fast.republish_ms, queue.republish_ms, local.republish_ms) == (60_000, 300_000, 2_000)
+    assert (queue.region_name, queue.service_url) == ("eu-west-1", None)
+    assert (local.region_name, local.service_url) == ("local", "http://127.0.0.1:9324")
+
+
+def test_region_of_an_endpoint(tmp_path: Path) -> None:
+    """The region may be told by endpointUrl, an interface endpoint say; what is written beats what a URL tells."""
+    queue = "queueUrl: https://queues.internal/1/q, endpointUrl: https://vpce-1.sqs.eu-north-1.vpce.amazonaws.com"
+    text = f"publishers: {{ a: {{ type: sqs, {queue}, secret: {SECRET} %s }} }}"
+    for more, region in (("", "eu-north-1"), (", region: eu-west-3", "eu-west-3")):
+        publisher = load(tmp_path, text % more).settings.publishers["a"]
+        assert isinstance(publisher, SqsPublisher)
+        assert publisher.region_name == region
+        assert publisher.service_url == "https://vpce-1.sqs.eu-north-1.vpce.amazonaws.com"
+
+
+def test_redis_passwords_are_not_shown(tmp_path: Path) -> None:
+    """A Redis URL is shown without its password, wherever the password stands, and never in a repr."""
+    text = f"""
+publishers:
+  a: {{ type: redis, url: "rediss://user:hunter2hunter2@cache:6379/0", secret: {SECRET} }}
+  b: {{ type: redis, url: "unix:///run/redis.sock?db=1&password=hunter2hunter2", secret: {SECRET} }}
+"""
+    loaded = load(tmp_path, text)
+    shown = {path: value for path, value, _ in settings_show.entries(loaded)}
+
+    assert shown["publishers.a.url"] == "rediss://user:…@cache:6379/0"
+    assert shown["publishers.b.url"] == "unix:///run/redis.sock?db=1&password=…"
+    assert "hunter2" not in repr(loaded.settings) + repr(shown)
 
 
 def test_all_faults_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:

@@ -4,6 +4,10 @@ import os
 
 import pytest
 
+from tests.unit.sdk.gated_worker import fleet
+
+__all__ = ["fleet"]
+
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,10 @@ def passed(proceed: Proceed) -> Answer:
 class DispatcherDouble:
     """One run, queued at revision 4."""
 
-    def __init__(self, workflow: str = "order", version: str = "1", value: bytes = b'"in"') -> None:
+    def __init__(
+        self, workflow: str = "order", version: str = "1", value: bytes = b'"in"', *, run_id: str = RUN_ID
+    ) -> None:
+        self.run_id = run_id
         self.workflow, self.version, self.input = workflow, version, value
         self.revision = 4
         self.state = "queued"
@@ -73,7 +76,7 @@ class DispatcherDouble:
     # --- what tests ask ----------------------------------------------------------------------------------------------
     def delivery(self, **changes: object) -> messages.Delivery:
         delivery = messages.Delivery(
-            RUN_ID, "default", self.workflow, self.version, self.revision, 1, "orders", URL, "pmc_token", 1
+            self.run_id, "default", self.workflow, self.version, self.revision, 1, "orders", URL, "pmc_token", 1
         )
         return msgspec.structs.replace(delivery, **changes)
 
@@ -150,7 +153,7 @@ class DispatcherDouble:
 
     def _grant(self) -> messages.Grant:
         run = messages.GrantedRun(
-            RUN_ID, "default", self.workflow, self.version, 1, Raw(self.input), clock.to_wire(1_000)
+            self.run_id, "default", self.workflow, self.version, 1, Raw(self.input), clock.to_wire(1_000)
         )
         first = self._page(0)
         return messages.Grant(
@@ -199,7 +202,7 @@ class DispatcherDouble:
 
     def _holds(self, claim: messages.HeldClaim) -> bool:
         fence = (claim.run_id, claim.expected_revision, claim.claim_id, "running")
-        return fence == (RUN_ID, self.revision, self.claim_id, self.state)
+        return fence == (self.run_id, self.revision, self.claim_id, self.state)
 
 
 class BlockingDouble:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -46,6 +47,10 @@ FOREIGN: list[object] = [
     {"httpMethod": "GET"},
     {"httpMethod": 5, "requestContext": {}},
     {"Records": [{"eventSource": "aws:sqs"}]},
+    {"pointsman": None},
+    {"pointsman": {}},
+    {"pointsman": {"headers": {"a": 1}, "body": "x"}},
+    {"pointsman": {"headers": {}, "body": {}}},
 ]
 
 
@@ -54,6 +59,37 @@ def test_what_is_no_http_request_is_recognised_as_such(event: object) -> None:
     """Foreign events come in every shape, and none raises."""
     assert aws_events.http_event(event) is None
     assert aws_events.source(event)
+
+
+def test_a_direct_invoke_is_the_signed_message_alone() -> None:
+    """Header names in any case, and the body's text as it was signed."""
+    event = aws_events.http_event({"pointsman": {"headers": {"Webhook-Id": "a"}, "body": "é"}})
+
+    assert event == aws_events.HttpEvent("POST", [("webhook-id", "a")], "é".encode())
+
+
+ALB: dict[str, Any] = {"httpMethod": "GET", "requestContext": {"elb": {}}, "body": ""}
+CHECKER = {"user-agent": "ELB-HealthChecker/2.0"}
+
+
+@pytest.mark.parametrize(
+    ("event", "healthy"),
+    [
+        ({**ALB, "headers": CHECKER}, True),
+        ({**ALB, "multiValueHeaders": {name: [value] for name, value in CHECKER.items()}}, True),
+        ({**ALB, "headers": CHECKER, "httpMethod": "POST"}, False),
+        ({**ALB, "headers": {"user-agent": "curl"}}, False),
+        ({**ALB, "headers": {}}, False),
+        ({**V1, "httpMethod": "GET", "headers": CHECKER}, False),
+    ],
+)
+def test_only_a_load_balancers_health_check_needs_no_signature(
+    endpoint: Endpoint, event: dict[str, Any], healthy: bool
+) -> None:
+    """Anything else unsigned is a 401, whatever it calls itself."""
+    answer = endpoint.lambda_handler(event, Context(1_000))
+
+    assert answer["statusCode"] == (200 if healthy else 401)
 
 
 def test_header_names_are_lower_case_and_values_text() -> None:
@@ -139,6 +175,13 @@ def test_answers_take_the_form_of_their_source() -> None:
     assert aws_events.http_answer(multi, answer)["multiValueHeaders"] == {"a": ["1"]}
 
 
+def test_a_load_balancer_is_told_the_status_in_words() -> None:
+    """Load balancers took an answer without it for a broken one."""
+    balancer = aws_events.HttpEvent("POST", [], b"", load_balancer=True)
+
+    assert aws_events.http_answer(balancer, HttpAnswer(503, {}, b""))["statusDescription"] == "503 Service Unavailable"
+
+
 class Context:
     """A Lambda context whose remaining time the test sets."""
 
@@ -158,6 +201,25 @@ def test_no_time_left_is_zero_and_not_unlimited() -> None:
     assert left is not None
     assert left() == timedelta(0)
     assert time_left(None) is None
+
+
+@pytest.mark.parametrize("context", [object(), MagicMock(), {"get_remaining_time_in_millis": 5}])
+def test_a_context_that_does_not_say_has_no_limit(endpoint: Endpoint, context: Any) -> None:
+    """Handlers are called with all kinds of things in their users' tests."""
+    assert time_left(context) is None
+    assert endpoint.lambda_handler(V2, context)["statusCode"] == 401
+
+
+def test_the_users_context_is_its_own(endpoint: Endpoint) -> None:
+    """For an event that is not ours nothing is asked of it."""
+    context = MagicMock()
+
+    @endpoint.lambda_handler
+    async def mine(event: Any, given: Any) -> bool:
+        return given is context
+
+    assert mine({}, context)
+    assert context.mock_calls == []
 
 
 def test_time_never_grows() -> None:

@@ -1,10 +1,12 @@
 """endpoint_sdk.config and endpoint_sdk.signing_secrets: what is refused before anything starts."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
-from endpoint_sdk import config
+from endpoint_sdk import config, monotonic
 from endpoint_sdk.errors import ConfigurationError
 from endpoint_sdk.signing_secrets import SigningSecrets, keys
 from endpoint_sdk.wire import signature
@@ -150,3 +152,36 @@ def test_a_function_that_never_worked_raises() -> None:
 
     with pytest.raises(ConfigurationError):
         secrets.fetch()
+
+
+def test_callers_who_wait_for_a_failure_share_it() -> None:
+    """A batch of messages whose secret store hangs asks it once, not once for each message in turn."""
+    entered, asked, let_go = threading.Event(), threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    def fetch() -> str:
+        calls.append(1)
+        entered.set()
+        assert let_go.wait(10)
+        raise RuntimeError("away")
+
+    def now() -> float:
+        if entered.is_set():
+            asked.set()
+        return monotonic.now()
+
+    secrets = SigningSecrets(fetch, now=now)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(secrets.fetch)
+        assert entered.wait(10)
+        second = pool.submit(secrets.fetch)
+        assert asked.wait(10)
+        let_go.set()
+        for each in (first, second):
+            with pytest.raises(RuntimeError, match="away"):
+                each.result(10)
+
+    assert calls == [1]
+    with pytest.raises(RuntimeError, match="away"):
+        secrets.fetch()
+    assert calls == [1, 1]

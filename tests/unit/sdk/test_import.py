@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -15,7 +16,14 @@ def loaded(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("statement", ["import endpoint_sdk", "from endpoint_sdk.endpoint import Endpoint"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import endpoint_sdk",
+        "from endpoint_sdk.endpoint import Endpoint",
+        "from endpoint_sdk import Worker, subscribers",
+    ],
+)
 def test_importing_the_sdk_loads_nothing_heavy(statement: str) -> None:
     """msgspec and the light half of the standard library; no TLS, no event loop, no third party."""
     modules = loaded(statement)
@@ -35,3 +43,30 @@ def test_the_lambda_handler_needs_no_tls_library_of_ours() -> None:
     modules = loaded("import endpoint_sdk.aws_lambda, endpoint_sdk.execution, endpoint_sdk.executor")
 
     assert not modules & (HEAVY - {"asyncio", "ssl"})
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "endpoint_sdk.subscribers",
+        "endpoint_sdk.subscribers.redis_sets",
+        "endpoint_sdk.subscribers.sqs_queue",
+        "endpoint_sdk.testing",
+    ],
+)
+def test_a_transport_loads_its_client_when_it_is_opened(module: str) -> None:
+    """Neither boto3 nor redis comes with an import, and pytest only with the suite itself."""
+    modules = loaded(f"import {module}")
+
+    assert not modules & {"boto3", "botocore", "redis", "pytest"}
+
+
+@pytest.mark.skipif(not all(map(find_spec, ("boto3", "redis"))), reason="neither extra is installed here")
+def test_a_subscriber_is_made_without_its_client() -> None:
+    """Making one looks whether its package is there, and leaves loading it to `open`."""
+    modules = loaded(
+        "from endpoint_sdk import subscribers; subscribers.redis('redis://localhost'); "
+        "subscribers.sqs('https://sqs.eu-west-1.amazonaws.com/1/orders')"
+    )
+
+    assert not modules & {"boto3", "botocore", "redis"}

@@ -66,13 +66,15 @@ class Fixture:
         self.lost: list[tuple[str, str]] = []
         self.stops: list[str] = []
 
-    def hold(self, run_id: str, revision: int = 5, interval: float = 30.0, url: str = URL) -> refresher.Hold:
+    def hold(
+        self, run_id: str, revision: int = 5, interval: float = 30.0, url: str = URL, age: float = 0
+    ) -> refresher.Hold:
         claim = messages.HeldClaim(run_id, revision, "clm_" + run_id, "pmw")
         hold = refresher.Hold(
             url,
             claim,
             interval,
-            self.clock.now(),
+            self.clock.now() - age,
             lambda code: self.lost.append((run_id, code)),
             self.stops.append,
         )
@@ -98,6 +100,15 @@ def fixture() -> "Fixture":
 def grant(idle_ms: int = 90_000, interval_ms: int = 30_000) -> messages.Grant:
     run = messages.GrantedRun("run_1", "default", "order", "1", 1, msgspec.Raw(b"1"), clock.to_wire(0))
     return messages.Grant(run, 5, "clm_1", "pmw", idle_ms, interval_ms, clock.to_wire(0))
+
+
+@pytest.mark.parametrize(("age", "left"), [(0, 30), (20, 10), (60, -30)])
+def test_a_claim_counts_from_its_sending(fixture: Fixture, age: float, left: float) -> None:
+    """One that came late, from a poll that waited or to a process that stood still, is refreshed so much sooner."""
+    hold = fixture.hold("run_1", age=age)
+
+    assert hold.due == fixture.clock.now() + left
+    fixture.refresher.close()
 
 
 def test_all_claims_share_one_call(fixture: Fixture) -> None:
