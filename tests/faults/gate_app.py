@@ -9,45 +9,45 @@ from pathlib import Path
 from endpoint_sdk import Endpoint, Run, SyncRun, task, task_context, workflow
 
 _LOG = Path(os.environ.get("BODY_LOG", os.devnull))
-_GATE = Path(os.environ.get("GATE", os.devnull))
+GATE = Path(os.environ.get("GATE", os.devnull))
 _WHO = os.environ.get("WHO", "?")
 
 
-def _note(name: str) -> None:
+def note(name: str) -> None:
     with _LOG.open("a") as log:
         log.write(f"{task_context().run_id} {name}:{_WHO}\n")
 
 
 @task
 async def hold() -> str:
-    _note("hold")
+    note("hold")
     try:
-        while not await asyncio.to_thread(_GATE.exists):  # noqa: ASYNC110 - the gate is a file another process opens
+        while not await asyncio.to_thread(GATE.exists):  # noqa: ASYNC110 - the gate is a file another process opens
             await asyncio.sleep(0.02)
     except asyncio.CancelledError:
-        _note("cancelled")
+        note("cancelled")
         raise
-    _note("held")
+    note("held")
     return _WHO
 
 
 @task
 def block() -> str:
-    _note("block")
-    while not _GATE.exists():
+    note("block")
+    while not GATE.exists():
         time.sleep(0.02)
     return _WHO
 
 
 @task
 def after() -> str:
-    _note("after")
+    note("after")
     return _WHO
 
 
 @task
 def die() -> None:
-    _note("die")
+    note("die")
     os.kill(os.getpid(), signal.SIGKILL)
 
 

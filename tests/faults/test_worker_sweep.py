@@ -27,7 +27,6 @@ class Scene:
             APP,
             POINTSMAN_URL=self.proxy.url,
             POINTSMAN_API_KEY=execute_key(client),
-            POINTSMAN_SIGNING_SECRET=rig.SECRET,  # the module holds an endpoint as well
         ).start()
         self.proxy.kill = self._kill
         self._restarts: list[threading.Thread] = []

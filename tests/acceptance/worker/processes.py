@@ -39,6 +39,7 @@ class WorkerProcess:
             "BODY_LOG": str(self.log),
             "GATE": str(self.gate),
             "WHO": who,
+            "POINTSMAN_SIGNING_SECRET": rig.SECRET,  # programs hold an endpoint as well
             **env,
         }
         self.process: subprocess.Popen[bytes]
