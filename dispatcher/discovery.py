@@ -10,6 +10,7 @@ import msgspec
 
 from dispatcher import endpoints
 from dispatcher.endpoints import RelayTarget
+from dispatcher.pace import Pace
 from dispatcher.registry import Registry
 from dispatcher.store import Session, Store
 from dispatcher.store import endpoints as endpoint_store
@@ -19,9 +20,6 @@ from publishers import discovery
 from publishers.base import Target
 from publishers.discovery import ProbeResult
 
-_FIRST_RETRY: Final = 1.0
-_LONGEST_RETRY: Final = 60.0
-_REFRESH: Final = 60.0
 _AT_ONCE: Final = 16
 
 log = logging.getLogger(__name__)
@@ -43,7 +41,7 @@ class Discovery:
         self._registry = registry
         self._transport = transport
         self._public_url = public_url
-        self._next: dict[tuple[str, Target], tuple[float, float]] = {}
+        self._paces: dict[tuple[str, Target], Pace] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
     async def test(self, namespace: str, name: str) -> EndpointTested:
@@ -64,9 +62,9 @@ class Discovery:
         """The endpoints due longest, sixteen at most, were probed; counts those that answered and the others."""
         now = time.monotonic()
         known = await self._registry.endpoints()
-        self._next = {_key(item): self._next.get(_key(item), (0.0, _FIRST_RETRY)) for item in known}
-        longest = sorted(known, key=lambda item: self._next[_key(item)][0])[:_AT_ONCE]
-        results = await asyncio.gather(*(self._probe(item) for item in longest if self._next[_key(item)][0] <= now))
+        self._paces = {_key(item): self._pace(item) for item in known}
+        longest = sorted(known, key=lambda item: self._pace(item).at)[:_AT_ONCE]
+        results = await asyncio.gather(*(self._probe(item) for item in longest if self._pace(item).at <= now))
         answered = sum(result.ok for result in results)
         return {"answered": answered, "unreached": len(results) - answered}
 
@@ -74,21 +72,18 @@ class Discovery:
         async with self._gate:
             result = await discovery.probe(item.target, self._transport, self._public_url(), item.name)
         await self._store.transact(lambda session: _keep(session, item, result))
-        self._schedule(item, result)
+        self._paces[_key(item)] = self._pace(item).after(time.monotonic(), well=result.ok)
         if result.ok:
             self._registry.invalidate()
+        else:
+            log.warning(
+                "endpoint did not answer discovery",
+                extra={"endpoint": item.name, "code": result.code, "status": result.status},
+            )
         return result
 
-    def _schedule(self, item: RelayTarget, result: ProbeResult) -> None:
-        _, wait = self._next.get(_key(item), (0.0, _FIRST_RETRY))
-        if result.ok:
-            self._next[_key(item)] = (time.monotonic() + _REFRESH, _FIRST_RETRY)
-            return
-        self._next[_key(item)] = (time.monotonic() + wait, min(wait * 2, _LONGEST_RETRY))
-        log.warning(
-            "endpoint did not answer discovery",
-            extra={"endpoint": item.name, "code": result.code, "status": result.status},
-        )
+    def _pace(self, item: RelayTarget) -> Pace:
+        return self._paces.get(_key(item), Pace())
 
 
 def _key(item: RelayTarget) -> tuple[str, Target]:

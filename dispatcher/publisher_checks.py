@@ -10,32 +10,26 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dispatcher.endpoints import RelayTarget
+from dispatcher.pace import Pace
 from dispatcher.registry import Registry
 from dispatcher.store import Store
 from dispatcher.store import endpoints as endpoint_store
 from publishers.base import Health, Target
 
-_FIRST_RETRY: Final = 1.0
-_LONGEST_RETRY: Final = 60.0
-_REFRESH: Final = 60.0
-
 log = logging.getLogger(__name__)
 
 
 class _Watched:
-    """When a broker is looked at next, how long it is left alone after a failure, and what was found last."""
+    """When a broker is looked at next, and what was found last."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.at = 0.0
-        self.wait = _FIRST_RETRY
+        self.pace = Pace()
         self.found: Health | None = None
 
     def note(self, found: Health, now: float) -> None:
         self.found = found
-        healthy = found.state == "active"
-        self.at = now + (_REFRESH if healthy else self.wait)
-        self.wait = _FIRST_RETRY if healthy else min(self.wait * 2, _LONGEST_RETRY)
+        self.pace = self.pace.after(now, well=found.state == "active")
 
 
 class CheckPublishers:
@@ -68,7 +62,7 @@ class CheckPublishers:
         self._watched = {item.endpoint_id: self._watch(item) for item in brokers}
         now = self._clock()
         found = await asyncio.gather(
-            *(self._look(item) for item in brokers if self._watched[item.endpoint_id].at <= now)
+            *(self._look(item) for item in brokers if self._watched[item.endpoint_id].pace.at <= now)
         )
         active = sum(health.state == "active" for health in found)
         return {"active": active, "unusable": len(found) - active}
@@ -78,7 +72,7 @@ class CheckPublishers:
         if known is None:
             return _Watched(item.target)
         if known.target != item.target:
-            known.target, known.at, known.wait = item.target, 0.0, _FIRST_RETRY
+            known.target, known.pace = item.target, Pace()
         return known
 
     async def _look(self, item: RelayTarget) -> Health:

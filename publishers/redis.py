@@ -18,7 +18,6 @@ from publishers.base import Due, Health, Outcome, Target
 from publishers.faults import Fault
 from publishers.message import signed
 
-KEY_PREFIX: Final = "pointsman:"
 PROBE_KEY: Final = "pointsman:check"
 
 _encode: Final = msgspec.json.Encoder().encode

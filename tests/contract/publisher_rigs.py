@@ -14,7 +14,7 @@ from endpoint_sdk.wire.messages import Delivery, Signed
 from publishers.base import Due, Publisher, Target
 from publishers.memory import MemoryPublisher
 from publishers.push import PushPublisher
-from publishers.redis import KEY_PREFIX, RedisPublisher
+from publishers.redis import RedisPublisher
 from publishers.sqs import SqsPublisher
 from tests.brokers import Sqs, free_port, sqs_client
 
@@ -169,7 +169,7 @@ class RedisRig:
 
     async def arrived(self) -> list[Arrival]:
         found: list[Arrival] = []
-        for key in await self.clients[0].keys(f"{KEY_PREFIX}*"):
+        for key in await self.clients[0].keys("pointsman:*"):
             for member, _ in await self.clients[0].zpopmin(key, 1_000):
                 signed = _member(member)
                 found.append(Arrival(signed.headers, signed.body.encode(), key.decode()))

@@ -12,6 +12,7 @@ import pytest
 
 from dispatcher import endpoints, publisher_checks
 from dispatcher.app import Dispatcher
+from dispatcher.pace import Pace
 from dispatcher.publisher_checks import CheckPublishers
 from dispatcher.secrets import ServerKeys
 from dispatcher.settings import Settings
@@ -95,8 +96,7 @@ async def test_what_is_wrong_is_visible(
 
 async def test_a_broker_that_comes_back(sqlite_url: str, sqs_fake: SqsFake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that was down is active with the first check after it is up, and down again with the next."""
-    monkeypatch.setattr(publisher_checks, "_FIRST_RETRY", 0.0)
-    monkeypatch.setattr(publisher_checks, "_REFRESH", 0.0)
+    monkeypatch.setattr(Pace, "after", lambda pace, _now, **_: pace)
     queue = sqs_fake.sqs.queue()
     wanted = settings(queue={"type": "sqs", "queueUrl": queue, "region": "eu-west-1"})
     async with applied(sqlite_url, wanted) as dispatcher:
@@ -109,7 +109,7 @@ async def test_a_broker_that_comes_back(sqlite_url: str, sqs_fake: SqsFake, monk
 
 async def test_without_aws_credentials(sqlite_url: str, sqs_fake: SqsFake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without credentials a queue is misconfigured, not a crash; credentials that appear later are found."""
-    monkeypatch.setattr(publisher_checks, "_FIRST_RETRY", 0.0)
+    monkeypatch.setattr(Pace, "after", lambda pace, _now, **_: pace)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     wanted = settings(queue={"type": "sqs", "queueUrl": sqs_fake.sqs.queue(), "region": "eu-west-1"})
