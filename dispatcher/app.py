@@ -28,6 +28,7 @@ from dispatcher.secrets import ServerKeys
 from dispatcher.settings import BrokerPublisher, Settings
 from dispatcher.stalling import StallUndeliverableRuns
 from dispatcher.store import Store, migrating
+from dispatcher.timers import FireTimers
 from endpoint_sdk.transport import AsyncTransport
 from publishers.base import Target
 from publishers.push import PushPublisher
@@ -64,6 +65,7 @@ class Dispatcher:
         self.checks = CheckPublishers(store, self.registry, self.publishers.check, self.publishers.sweep)
         self.recovery = RecoverOverdueOutboxEntries(store, settings.recovery, settings.publishing, settings.stalling)
         self.stalling = StallUndeliverableRuns(store, settings.stalling)
+        self.timers = FireTimers(store)
         self.polling = Polling(store, keys, self.registry.pollers, settings.recovery, settings.publishing)
         self.loops = self._loops()
         self.services = Services(
@@ -135,12 +137,14 @@ class Dispatcher:
         await endpoints.apply_file(self.store, self.keys, settings.publishers)
 
     def _loops(self) -> dict[str, Loop]:
-        daemons = (self.relay, self.recovery, self.stalling, self.discovery, self.checks, self.polling)
+        daemons = (self.relay, self.recovery, self.stalling, self.discovery, self.checks, self.polling, self.timers)
         intervals = _intervals(self.settings)
         loops = {daemon.name: Loop(daemon, intervals.get(daemon.name, _TICK_MS)) for daemon in daemons}
         relay = loops[self.relay.name]
         self.store.listen("queued", relay.wake)
         self.relay.on_room = relay.wake
+        timers = loops[self.timers.name]
+        self.store.listen("timed", lambda wake_at: timers.wake() if self.timers.hears(wake_at) else None)
         return loops
 
     def _warn_about_url(self) -> None:

@@ -8,7 +8,7 @@ from dispatcher import errors, lifecycle
 from dispatcher.records import to_wire
 from dispatcher.secrets import ServerKeys
 from dispatcher.settings import Recovery
-from dispatcher.store import Session, Store, entries, records, runs
+from dispatcher.store import Session, Store, entries, records, runs, waits
 from endpoint_sdk.wire import clock, limits
 from endpoint_sdk.wire.messages import (
     ClaimRun,
@@ -22,9 +22,11 @@ from endpoint_sdk.wire.messages import (
     Record,
     Refresh,
     Refreshed,
+    WaitFor,
 )
 
 _ACTOR: Final = "executor"
+_FIRST_REVISION_AFTER_A_PARK: Final = 4  # born 0, claimed 1, parked 2, woken 3, claimed 4
 
 
 async def claim(
@@ -43,7 +45,8 @@ async def claim(
     def operation(session: Session) -> Grant:
         run = _take(session, run_id, request)
         now = session.now()
-        return grant(run, request.claim_id, keys, settings, now, page_of_records(session, run_id, after=0))
+        page = page_of_records(session, run_id, after=0)
+        return grant(run, request.claim_id, keys, settings, now, page, armed(session, run))
 
     return await store.transact(operation)
 
@@ -55,8 +58,9 @@ def grant(
     settings: Recovery,
     now_ms: int,
     page: tuple[list[Record], int | None],
+    waiting: list[WaitFor],
 ) -> Grant:
-    """What the holder of the claim *claim_id* needs to execute *run*, with the first *page* of its records."""
+    """What the holder of the claim *claim_id* needs to execute *run*: a *page* of its records, what is armed."""
     found, cursor = page
     return Grant(
         run=_granted_run(run),
@@ -67,8 +71,28 @@ def grant(
         claim_refresh_interval_ms=settings.claim_refresh_interval_ms,
         server_time=clock.to_wire(now_ms),
         signal_seq=run.signal_seq,
+        stop=run.stop,
         records=found,
         records_after=cursor,
+        waits=waiting,
+    )
+
+
+def armed(session: Session, run: runs.Row) -> list[WaitFor]:
+    """What the run has been waiting for since an earlier park, with the deadlines it had then."""
+    if run.revision < _FIRST_REVISION_AFTER_A_PARK:
+        return []
+    return [waiting_for(row) for row in waits.of_run(session, run.id)]
+
+
+def waiting_for(row: waits.Row) -> WaitFor:
+    """A wait as the wire names it."""
+    return WaitFor(
+        kind=row.kind,  # type: ignore[arg-type]  # only wire values are ever stored
+        name=row.name,
+        ordinal=row.ordinal,
+        args_hash=row.args_hash,
+        deadline=None if row.deadline_at is None else clock.to_wire(row.deadline_at),
     )
 
 
@@ -154,8 +178,8 @@ async def refresh(store: Store, keys: ServerKeys, request: Refresh) -> Refreshed
         held: list[Held] = []
         lost: list[Lost] = []
         for claim in known:
-            if entries.refresh(session, claim.run_id, claim.expected_revision, claim.claim_id):
-                held.append(Held(claim.run_id, claim.expected_revision))
+            if seen := entries.refresh(session, claim.run_id, claim.expected_revision, claim.claim_id):
+                held.append(Held(claim.run_id, claim.expected_revision, seen.stop))
             elif not _is_held(entries.get(session, claim.run_id), claim):
                 lost.append(Lost(claim.run_id, claim.expected_revision, loss(session, claim)))
         return Refreshed(held, lost)

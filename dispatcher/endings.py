@@ -28,29 +28,37 @@ def release(
 ) -> bool:
     """The claim *entry* was locked with is gone and the run queued again, or stalled when the count says so.
 
-    Answers whether the run is queued. *at* is the earliest redelivery in database time, default now; *delay_ms* adds.
+    Where a pause was asked for, the run is paused instead of queued. Answers whether it is not stalled. *at* is the
+    earliest redelivery in database time, default now; *delay_ms* adds.
     """
     why = exhausted(limits, endings=endings, kills=kills)
     if why is not None:
         facts = _facts(session, entry, endings, kills)
         stall(session, entry, why, facts, actor=actor, request_id=request_id, note=note)
         return False
-    due_at = (session.now() if at is None else at) + delay_ms
-    entries.release(session, entry, due_at=due_at, endings=endings, kills=kills)
+    run = runs.lock(session, entry.run_id)
+    assert run is not None
+    paused = run.stop == "pause"
+    if not paused:
+        due_at = (session.now() if at is None else at) + delay_ms
+        entries.release(session, entry, due_at=due_at, endings=endings, kills=kills)
     runs.move(
         session,
         entry.run_id,
         entry.revision,
         "running",
-        "queued",
+        "paused" if paused else "queued",
         reason=reason,
         actor=actor,
         request_id=request_id,
         note=note,
         details={"delayMs": delay_ms, "endings": endings, "kills": kills},
+        deliveries=entries.delete(session, entry.run_id) if paused else 0,
+        parked_as="queued" if paused else None,
     )
-    session.announce("queued", entry.run_id)
-    session.announce("backlog", entry.queue)
+    if not paused:
+        session.announce("queued", entry.run_id)
+        session.announce("backlog", entry.queue)
     return True
 
 
@@ -73,14 +81,20 @@ def stall(
     request_id: str | None = None,
     note: str | None = None,
 ) -> None:
-    """The run is stalled with *reason*, neither deliverable nor claimed, until an operator requeues it."""
+    """The run is stalled with *reason*, neither deliverable nor claimed, until an operator requeues it.
+
+    One that was to be cancelled is cancelled with that reason instead.
+    """
     before: Status = "running" if entry.status == "claimed" else "queued"
+    run = runs.lock(session, entry.run_id)
+    assert run is not None
+    after: Status = "cancelled" if run.stop == "cancel" else "stalled"
     runs.move(
         session,
         entry.run_id,
         entry.revision,
         before,
-        "stalled",
+        after,
         reason=reason,
         actor=actor,
         request_id=request_id,

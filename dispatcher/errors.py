@@ -10,10 +10,11 @@
     │   ├── MethodNotAllowed      405            method_not_allowed
     │   ├── Conflict              409            already_claimed, cancelled, run_finished, not_claimable,
     │   │                                        stale_delivery, revision_conflict, illegal_transition,
-    │   │                                        idempotency_conflict, endpoint_exists,
+    │   │                                        cancel_requested, idempotency_conflict, endpoint_exists,
     │   │                                        endpoint_owned_by_yaml
     │   ├── TooLarge              413            body_too_large, payload_too_large
     │   ├── Unprocessable         422            not_supported_yet, version_unknown, history_limit, record_conflict,
+    │   │                                        cancel_not_requested,
     │   │                                        endpoint refusals (endpoint_unreachable, signature_mismatch, ...)
     │   ├── TooMany               429            rate_limited
     │   └── Unavailable           503            unavailable
@@ -120,6 +121,7 @@ CODES: Final[dict[str, type[Refusal]]] = {
     "stale_delivery": Conflict,
     "revision_conflict": Conflict,
     "illegal_transition": Conflict,
+    "cancel_requested": Conflict,
     "idempotency_conflict": Conflict,
     "endpoint_exists": Conflict,
     "endpoint_owned_by_yaml": Conflict,
@@ -129,6 +131,7 @@ CODES: Final[dict[str, type[Refusal]]] = {
     "version_unknown": Unprocessable,
     "history_limit": Unprocessable,
     "record_conflict": Unprocessable,
+    "cancel_not_requested": Unprocessable,
     "tags_too_many": Unprocessable,
     "queue_too_long": Unprocessable,
     "endpoint_url_refused": Unprocessable,

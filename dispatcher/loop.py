@@ -18,7 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Daemon(Protocol):
-    """A background duty. In its counts `more` asks for another tick at once, `paused` says that it did nothing."""
+    """A background duty. In its counts `more` asks for another tick at once, `paused` says that it did nothing.
+
+    `dueInMs` asks for one after as many milliseconds, if the interval is longer.
+    """
 
     @property
     def name(self) -> str: ...
@@ -74,7 +77,7 @@ class Loop:
     async def _run(self) -> None:
         while True:
             self._woken.clear()
-            pause = await self._tick() * random.uniform(0.9, 1.1)  # noqa: S311 - jitter
+            pause = await self._tick()
             try:
                 async with asyncio.timeout(pause):
                     await self._woken.wait()
@@ -92,5 +95,10 @@ class Loop:
         else:
             if not counts.get("paused"):
                 self._well_at = self._clock()
-            return _SOON_SECONDS if counts.get("more") else self._interval
-        return min(self._interval, _RETRY_SECONDS)
+            pause = _jittered(_SOON_SECONDS if counts.get("more") else self._interval)
+            return min(pause, counts["dueInMs"] / 1_000) if "dueInMs" in counts else pause
+        return _jittered(min(self._interval, _RETRY_SECONDS))
+
+
+def _jittered(seconds: float) -> float:
+    return seconds * random.uniform(0.9, 1.1)  # noqa: S311 - jitter, not a secret

@@ -1,46 +1,17 @@
-"""What an operator does to a run: cancel it, release its claim, requeue it when stalled."""
+"""What an operator does to a run: release its claim, requeue it when stalled; and how each such call locks it."""
 
 from collections.abc import Callable
 from typing import Any
 
 from dispatcher import endings, errors, lifecycle
-from dispatcher.runs import find, view
+from dispatcher.runs import find, view, waits_of
 from dispatcher.settings import Settings
 from dispatcher.store import Session, Store, entries, runs
 from dispatcher.submission import queue_run
 from endpoint_sdk.wire.messages import Status
-from endpoint_sdk.wire.operating import CancelRun, ReleaseRun, RequeueRun, RunView
+from endpoint_sdk.wire.operating import ReleaseRun, RequeueRun, RunView
 
 Change = Callable[[Session, runs.Row, entries.Entry | None], None]
-
-
-async def cancel(
-    store: Store, settings: Settings, namespace: str, run_id: str, request: CancelRun, actor: str
-) -> RunView:
-    """The run is cancelled, its claim gone and every later write of its executor refused.
-
-    A run cancelled before is answered as it is; one that was stalled keeps the stall's reason. Without `now`, only a
-    run that was never claimed or is stalled can be cancelled yet: Unprocessable `not_supported_yet` otherwise. Raises
-    Conflict `run_finished`, NotFound.
-    """
-
-    def change(session: Session, run: runs.Row, _entry: entries.Entry | None) -> None:
-        if run.status == "cancelled":
-            return
-        if lifecycle.is_terminal(run.status):
-            raise errors.Conflict("run_finished", f"the run has {run.status} already")
-        if run.ever_claimed and not request.now and run.status != "stalled":
-            raise errors.Unprocessable(
-                "not_supported_yet",
-                "a run that was claimed can only be cancelled at once yet",
-                hint="repeat with now: true (pointsman run cancel --now)",
-            )
-        deliveries = entries.delete(session, run_id)
-        reason = run.reason if run.status == "stalled" else request.reason or None
-        _move(session, run, "cancelled", reason, actor, deliveries, details={"reason": request.reason})
-        session.announce("finished", run_id)
-
-    return await _change(store, settings, namespace, run_id, change)
 
 
 async def release(
@@ -51,9 +22,9 @@ async def release(
     Raises Conflict `illegal_transition` unless the run is running, NotFound.
     """
 
-    def change(session: Session, run: runs.Row, entry: entries.Entry | None) -> None:
+    def apply(session: Session, run: runs.Row, entry: entries.Entry | None) -> None:
         if run.status != "running" or entry is None:
-            raise _illegal(run, "release")
+            raise illegal(run, "release")
         endings.release(
             session,
             settings.stalling,
@@ -66,7 +37,7 @@ async def release(
             kills=entry.kills,
         )
 
-    return await _change(store, settings, namespace, run_id, change)
+    return await change(store, settings, namespace, run_id, apply)
 
 
 async def requeue(
@@ -79,17 +50,20 @@ async def requeue(
     if request.discard_unconsumed:
         raise errors.Unprocessable("not_supported_yet", "discardUnconsumed is not supported yet")
 
-    def change(session: Session, run: runs.Row, _entry: entries.Entry | None) -> None:
+    def apply(session: Session, run: runs.Row, _entry: entries.Entry | None) -> None:
         if run.status != "stalled":
-            raise _illegal(run, "requeue")
+            raise illegal(run, "requeue")
         moved = _move(session, run, "queued", "requeued", actor, 0, version=request.version)
         queue_run(session, moved, session.now())
 
-    return await _change(store, settings, namespace, run_id, change)
+    return await change(store, settings, namespace, run_id, apply)
 
 
-async def _change(store: Store, settings: Settings, namespace: str, run_id: str, change: Change) -> RunView:
-    """Entry, then run, locked; *change* applied; the run as it is then."""
+async def change(store: Store, settings: Settings, namespace: str, run_id: str, apply: Change) -> RunView:
+    """Entry, then run, locked; *apply* called; the run as it is then.
+
+    Raises NotFound, Unavailable when the run moves meanwhile, and what *apply* raises.
+    """
 
     def operation(session: Session) -> RunView:
         entry = entries.lock(session, run_id)
@@ -99,8 +73,9 @@ async def _change(store: Store, settings: Settings, namespace: str, run_id: str,
         if (entry is None) == (run.status in lifecycle.DELIVERABLE):
             # The run moved between the two locks; locking its entry now would be against the order.
             raise errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
-        change(session, run, entry)
-        return view(*find(session, namespace, run_id), settings.recovery)
+        apply(session, run, entry)
+        moved, entry = find(session, namespace, run_id)
+        return view(moved, entry, settings.recovery, waits_of(session, moved))
 
     return await store.transact(operation)
 
@@ -131,7 +106,8 @@ def _move(
     return moved
 
 
-def _illegal(run: runs.Row, verb: str) -> errors.Conflict:
+def illegal(run: runs.Row, verb: str) -> errors.Conflict:
+    """The refusal of an operation that a run in this status does not know."""
     return errors.Conflict(
         "illegal_transition",
         f"{verb}: the run is {run.status}",

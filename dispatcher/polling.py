@@ -110,7 +110,9 @@ class _Answer:
             return []
         now = self._session.now()
         return [
-            claims.grant(run, claim_id, self._keys, self._recovery, now, self._records(run))
+            claims.grant(
+                run, claim_id, self._keys, self._recovery, now, self._records(run), claims.armed(self._session, run)
+            )
             for run, claim_id in self._taken
         ]
 

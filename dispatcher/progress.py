@@ -3,20 +3,43 @@
 The fence, repeats and the count of endings: infra/docs/protocol.md, I2, I6 and I10.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from dispatcher import endings, errors
-from dispatcher.records import from_wire
+from dispatcher import endings, errors, parking
+from dispatcher.records import from_wire, to_wire
 from dispatcher.secrets import ServerKeys
 from dispatcher.settings import Settings
 from dispatcher.store import Session, Store, entries, records, runs, transitions
+from dispatcher.waking import SERVER
 from endpoint_sdk.wire import limits
-from endpoint_sdk.wire.messages import Complete, Ending, ErrorObject, Fail, Progress, Progressed, Release, Stall
+from endpoint_sdk.wire.messages import (
+    Cancelled,
+    Complete,
+    Ending,
+    ErrorObject,
+    Fail,
+    Park,
+    Progress,
+    Progressed,
+    Record,
+    Release,
+    Stall,
+)
 
 _ACTOR: Final = "executor"
 _UNKNOWN_VERSION_MS: Final = 30_000
+
+
+class Recorded(NamedTuple):
+    """Whether a call brought new records, and the lowest number of all it carried, None if it carried none.
+
+    What the dispatcher has recorded itself is not the call's: it is news to the executor.
+    """
+
+    new: bool
+    first: int | None
 
 
 async def apply(
@@ -32,6 +55,7 @@ async def apply(
     if not keys.check_write_token(token, run_id, request.expected_revision, request.claim_id):
         raise errors.Unauthorized("unauthorized", "the write token is not this claim's")
     rows = [from_wire(record, run_id, 0, request.claim_id) for record in request.records]
+    waiting = parking.rows_of(run_id, request.ending) if isinstance(request.ending, Park) else []
     _check_size(request.ending)
 
     def operation(session: Session) -> Progressed:
@@ -39,15 +63,17 @@ async def apply(
         if entry is None:
             return _repeated(session, run_id, request)
         recorded = _record(session, run_id, rows)
-        if request.ending is not None:
-            progressed = recorded or entry.recorded_at is not None
-            _end(session, settings, entry, request, request.ending, progressed=progressed)
-            return Progressed(request.expected_revision + 1)
-        stamp = entries.note_progress if recorded else entries.refresh
-        stamp(session, run_id, entry.revision, request.claim_id)
-        if request.note is not None:
-            runs.set_note(session, run_id, request.note)
-        return Progressed(request.expected_revision)
+        ending = request.ending
+        if isinstance(ending, Park):
+            refused = parking.park(session, entry, request, ending, waiting, _ACTOR)
+            return _ended(request) if refused is None else _refused(session, entry, refused, request, recorded)
+        if ending is not None:
+            progressed = recorded.new or entry.recorded_at is not None
+            _end(session, settings, entry, request, ending, progressed=progressed)
+            return _ended(request)
+        seen = _goes_on(session, entry, request, recorded)
+        signals = _lacking(session, request, run_id, before=recorded.first) if entry.signals else []
+        return Progressed(request.expected_revision, seen.stop, seen.signal_seq, signals=signals)
 
     return await store.transact(operation)
 
@@ -61,9 +87,36 @@ def _check_size(ending: Ending | None) -> None:
         raise errors.TooLarge("payload_too_large", f"the details are over {limits.MAX_PAYLOAD} bytes")
 
 
+def _ended(request: Progress) -> Progressed:
+    return Progressed(request.expected_revision + 1, parked=True if isinstance(request.ending, Park) else None)
+
+
+def _refused(
+    session: Session, entry: entries.Entry, run: runs.Row, request: Progress, recorded: Recorded
+) -> Progressed:
+    _goes_on(session, entry, request, recorded)
+    signals = _lacking(session, request, run.id)
+    return Progressed(request.expected_revision, run.stop, run.signal_seq, parked=False, signals=signals)
+
+
+def _goes_on(session: Session, entry: entries.Entry, request: Progress, recorded: Recorded) -> entries.Seen:
+    stamp = entries.note_progress if recorded.new else entries.refresh
+    seen = stamp(session, entry.run_id, entry.revision, request.claim_id)
+    assert seen is not None, "the entry is locked"
+    if request.note is not None:
+        runs.set_note(session, entry.run_id, request.note)
+    return seen
+
+
+def _lacking(session: Session, request: Progress, run_id: str, *, before: int | None = None) -> list[Record]:
+    """The outcomes of waits the executor has not been handed, up to its own records in this call: replay's order."""
+    rows = records.by_claim(session, run_id, SERVER, after=request.signals_after)
+    return [to_wire(row) for row in rows if before is None or row.seq < before]
+
+
 def _repeated(session: Session, run_id: str, request: Progress) -> Progressed:
     if transitions.carries(session, run_id, request.expected_revision + 1, request.request_id):
-        return Progressed(request.expected_revision + 1)
+        return _ended(request)
     run = runs.get(session, run_id)
     if run is None:
         raise errors.NotFound("run_not_found", "there is no such run")
@@ -72,30 +125,34 @@ def _repeated(session: Session, run_id: str, request: Progress) -> Progressed:
     raise errors.Conflict("revision_conflict", "this claim no longer holds the run")
 
 
-def _record(session: Session, run_id: str, rows: list[records.Row]) -> bool:
-    """Whether any of *rows* is new; each new one has the next number of the run."""
+def _record(session: Session, run_id: str, rows: list[records.Row]) -> Recorded:
+    """Each new record of *rows* has the next number of the run."""
     if not rows:
-        return False
-    seq = first = records.last_seq(session, run_id)
+        return Recorded(new=False, first=None)
+    numbers = []
+    seq = last = records.last_seq(session, run_id)
     for row in rows:
         numbered = msgspec.structs.replace(row, seq=seq + 1)
         if records.insert(session, numbered):
             seq += 1
-        else:
-            _check_repeat(session, numbered)
+            numbers.append(seq)
+        elif (stored := _repeat(session, numbered)).claim_id != SERVER:
+            numbers.append(stored.seq)
     if seq > limits.MAX_RECORDS:
         raise errors.Unprocessable("history_limit", f"a run holds at most {limits.MAX_RECORDS} records")
-    return seq > first
+    return Recorded(new=seq > last, first=min(numbers, default=None))
 
 
-def _check_repeat(session: Session, row: records.Row) -> None:
+def _repeat(session: Session, row: records.Row) -> records.Row:
     stored = records.at(session, row)
-    if stored is None or stored.claim_id != row.claim_id:
+    # A sleep may end on both sides at once: what the dispatcher has recorded of it stands.
+    if stored is None or stored.claim_id not in {row.claim_id, SERVER}:
         raise errors.Unprocessable(
             "record_conflict",
             f"{row.name!r} number {row.ordinal} was recorded under another claim",
             hint="the executor did not replay its whole history",
         )
+    return stored
 
 
 def _end(
@@ -118,7 +175,12 @@ def _end(
             endings.stall(
                 session, entry, reason, details, actor=_ACTOR, request_id=request.request_id, note=request.note
             )
-        case release:
+        case Cancelled():
+            run = runs.lock(session, entry.run_id)
+            if run is None or run.stop != "cancel":
+                raise errors.Unprocessable("cancel_not_requested", "nobody has asked for this run to be cancelled")
+            _finish(session, entry, request, "cancelled", reason=run.cancel_reason)
+        case Release() as release:
             _release(session, settings, entry, request, release, progressed=progressed)
 
 

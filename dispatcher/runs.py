@@ -1,27 +1,33 @@
 """Looking at runs: what the API, the command line and the dashboard show of a stored run."""
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import Raw
 
 from dispatcher import errors, lifecycle
 from dispatcher.records import to_wire
 from dispatcher.settings import Recovery
-from dispatcher.store import Session, Store, listing, records, runs, transitions
+from dispatcher.store import Session, Store, listing, records, runs, transitions, waits
 from dispatcher.store.entries import Entry
 from dispatcher.store.listing import RunFilter
 from endpoint_sdk.wire import clock
 from endpoint_sdk.wire.messages import ErrorObject, ExecutorInfo, Record
-from endpoint_sdk.wire.operating import ClaimView, RunResult, RunView, TransitionView
+from endpoint_sdk.wire.operating import ClaimView, RunResult, RunView, TransitionView, WaitView
 
-__all__ = ["RunFilter", "find", "get", "list_", "records_of", "result", "transitions_of", "view"]
+__all__ = ["RunFilter", "find", "get", "list_", "records_of", "result", "transitions_of", "view", "waits_of"]
 
 _NULL = Raw(b"null")
 
 
 async def get(store: Store, settings: Recovery, namespace: str, run_id: str) -> RunView:
     """The run as everybody sees it; raises NotFound (`run_not_found`) outside *namespace* too."""
-    row, entry = await store.transact(lambda session: find(session, namespace, run_id))
-    return view(row, entry, settings)
+
+    def operation(session: Session) -> RunView:
+        row, entry = find(session, namespace, run_id)
+        return view(row, entry, settings, waits_of(session, row))
+
+    return await store.transact(operation)
 
 
 async def list_(
@@ -73,8 +79,14 @@ def find(session: Session, namespace: str, run_id: str) -> tuple[runs.Row, Entry
     return found
 
 
-def view(row: runs.Row, entry: Entry | None, settings: Recovery) -> RunView:
-    """The wire's picture of a run and its outbox entry."""
+def waits_of(session: Session, run: runs.Row) -> list[waits.Row]:
+    """What the run waits for: nothing, unless it is parked, or paused while it was."""
+    waiting = run.status in lifecycle.PARKED or run.parked_as in lifecycle.PARKED
+    return waits.of_run(session, run.id) if waiting else []
+
+
+def view(row: runs.Row, entry: Entry | None, settings: Recovery, waiting: Sequence[waits.Row] = ()) -> RunView:
+    """The wire's picture of a run, its outbox entry and what it is *waiting* for."""
     return RunView(
         id=row.id,
         namespace=row.namespace,
@@ -97,7 +109,7 @@ def view(row: runs.Row, entry: Entry | None, settings: Recovery) -> RunView:
         updated_at=clock.to_wire(row.updated_at),
         finished_at=_time(row.finished_at),
         claim=_claim(entry, settings),
-        stop=row.stop,  # type: ignore[arg-type]  # only wire values are ever stored
+        stop=row.stop,
         cancel_forced_at=_time(row.cancel_forced_at),
         deliveries=row.deliveries + (entry.push_number if entry else 0),
         endings_without_progress=entry.endings if entry else 0,
@@ -105,6 +117,8 @@ def view(row: runs.Row, entry: Entry | None, settings: Recovery) -> RunView:
         input=Raw(row.input),
         result=_NULL if row.result is None else Raw(row.result),
         error=_error(row),
+        wake_at=_time(row.wake_at),
+        waits=[WaitView(wait.kind, wait.name, wait.ordinal, _time(wait.deadline_at)) for wait in waiting],  # type: ignore[arg-type]
     )
 
 

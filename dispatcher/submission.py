@@ -11,7 +11,7 @@ import msgspec
 from dispatcher import errors
 from dispatcher.queues import Queue
 from dispatcher.store import Session, Store, entries, runs, transitions
-from endpoint_sdk.wire import identity, limits
+from endpoint_sdk.wire import clock, identity, limits
 from endpoint_sdk.wire.operating import SubmitRun
 
 PRIORITY_STEP_MS: Final = 10_000
@@ -28,10 +28,11 @@ class Submission(NamedTuple):
 async def submit(
     store: Store, namespace: str, request: SubmitRun, actor: str, default_version: str | None
 ) -> Submission:
-    """The run is stored, queued and deliverable; its outbox entry is in the same transaction.
+    """The run is stored, queued and deliverable, or scheduled; its outbox entry is in the same transaction.
 
-    Raises Unprocessable (`not_supported_yet`, `version_unknown`, `tags_too_many`, `queue_too_long`), TooLarge
-    (`payload_too_large`) or Conflict (`idempotency_conflict`: the same key with another input).
+    Raises BadRequest (`malformed`: a due time that is none), Unprocessable (`version_unknown`, `tags_too_many`,
+    `queue_too_long`), TooLarge (`payload_too_large`) or Conflict (`idempotency_conflict`: the same key with another
+    input).
     """
     birth = _birth(namespace, request, default_version)
     return await store.transact(lambda session: _insert(session, birth, actor, session.now()))
@@ -64,10 +65,6 @@ def _in_lock_order(births: Sequence[runs.Birth | errors.Refusal]) -> list[tuple[
 
 
 def _birth(namespace: str, request: SubmitRun, default_version: str | None) -> runs.Birth:
-    if request.due_at is not None or request.delay_ms is not None:
-        raise errors.Unprocessable(
-            "not_supported_yet", "dueAt and delayMs are not supported yet", hint="submit when the run is due"
-        )
     if len(request.tags) > limits.MAX_TAGS:
         raise errors.Unprocessable("tags_too_many", f"a run has at most {limits.MAX_TAGS} tags")
     payload = b"null" if isinstance(request.input, msgspec.UnsetType) else bytes(request.input)
@@ -92,7 +89,22 @@ def _birth(namespace: str, request: SubmitRun, default_version: str | None) -> r
         idempotency_key=request.idempotency_key,
         request_id=request.request_id,
         input=payload,
+        due_at=_due_at(request),
+        delay_ms=request.delay_ms or 0,
     )
+
+
+def _due_at(request: SubmitRun) -> int | None:
+    if request.due_at is None:
+        return None
+    if request.delay_ms is not None:
+        raise errors.BadRequest("malformed", "dueAt and delayMs exclude one another")
+    try:
+        return clock.from_wire(request.due_at)
+    except ValueError as error:
+        raise errors.BadRequest(
+            "malformed", "dueAt is not an RFC 3339 time with its offset", hint="for example 2026-12-24T18:00:00Z"
+        ) from error
 
 
 def _try(session: Session, birth: runs.Birth, actor: str, now: int) -> Submission | errors.Refusal:
@@ -106,16 +118,21 @@ def _insert(session: Session, birth: runs.Birth, actor: str, now: int) -> Submis
     run = runs.insert(session, birth, now)
     if run is None:
         return _existing(session, birth)
-    transitions.append(session, run.id, 0, None, "queued", reason="submitted", actor=actor, request_id=birth.request_id)
-    queue_run(session, run, now)
+    transitions.append(
+        session, run.id, 0, None, run.status, reason="submitted", actor=actor, request_id=birth.request_id
+    )
+    if run.wake_at is None:
+        queue_run(session, run, now if birth.due_at is None else min(birth.due_at, now))
+    else:
+        session.announce("timed", str(run.wake_at))
     return Submission(run, created=True, existed=False)
 
 
-def queue_run(session: Session, run: runs.Row, now: int) -> None:
-    """A run that just became queued from no entry has one, ranked by its due time and priority."""
+def queue_run(session: Session, run: runs.Row, due_at: int) -> None:
+    """A run that just became queued from no entry has one, deliverable at once, ranked by its due time and priority."""
     queue = Queue(run.namespace, run.workflow, run.version, run.pool)
-    rank = now - run.priority * PRIORITY_STEP_MS
-    entries.insert(session, run.id, run.revision, queue.key(), rank, now, run.attempt)
+    rank = due_at - run.priority * PRIORITY_STEP_MS
+    entries.insert(session, run.id, run.revision, queue.key(), rank, due_at, run.attempt)
     session.announce("queued", run.id)
     session.announce("backlog", queue.key())
 

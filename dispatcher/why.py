@@ -4,12 +4,12 @@ from typing import Any, Final
 
 import msgspec
 
-from dispatcher import routing
+from dispatcher import lifecycle, routing, why_waiting
 from dispatcher.queues import Queue
 from dispatcher.registry import Registry
-from dispatcher.runs import find
+from dispatcher.runs import find, waits_of
 from dispatcher.settings import Settings
-from dispatcher.store import Session, Store, runs, transitions
+from dispatcher.store import Session, Store, runs, transitions, waits
 from dispatcher.store.entries import Entry
 from endpoint_sdk.wire import clock
 from endpoint_sdk.wire.operating import Why
@@ -22,7 +22,7 @@ _STALLED: Final = {
     "divergence": "The run is stalled: the code asks for other tasks than the ones recorded.",
 }
 
-Seen = tuple[runs.Row, Entry | None, transitions.Transition | None, int]
+Seen = tuple[runs.Row, Entry | None, transitions.Transition | None, list[waits.Row], int]
 
 
 async def why(store: Store, registry: Registry, settings: Settings, namespace: str, run_id: str) -> Why:
@@ -30,9 +30,11 @@ async def why(store: Store, registry: Registry, settings: Settings, namespace: s
 
     def operation(session: Session) -> Seen:
         run, entry = find(session, namespace, run_id)
-        return run, entry, transitions.last(session, run_id), session.now()
+        return run, entry, transitions.last(session, run_id), waits_of(session, run), session.now()
 
-    run, entry, last, now = await store.transact(operation)
+    run, entry, last, waiting, now = await store.transact(operation)
+    if run.status in lifecycle.PARKED or run.status in {"scheduled", "paused"}:
+        return why_waiting.why(run, waiting, now)
     if entry is None:
         return _without_entry(run, last)
     if entry.status == "claimed":

@@ -12,6 +12,7 @@ from endpoint_sdk.endpoint import Endpoint
 from endpoint_sdk.errors import (
     ConfigurationError,
     Conflict,
+    EventInvalid,
     NonRetryableError,
     OutcomeUnknown,
     PayloadError,
@@ -20,7 +21,9 @@ from endpoint_sdk.errors import (
     RunCancelled,
     RunFailed,
     TaskFailed,
+    WaitTimeout,
 )
+from endpoint_sdk.events import Event
 from endpoint_sdk.retry import Retry
 from endpoint_sdk.run import Run, RunInfo
 from endpoint_sdk.sync_run import SyncRun, TaskFuture
@@ -42,6 +45,8 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "Endpoint",
+    "Event",
+    "EventInvalid",
     "Handle",
     "NonRetryableError",
     "OutcomeUnknown",
@@ -60,6 +65,7 @@ __all__ = [
     "TaskContext",
     "TaskFailed",
     "TaskFuture",
+    "WaitTimeout",
     "Worker",
     "Workflow",
     "task",

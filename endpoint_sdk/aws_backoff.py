@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from endpoint_sdk.aws_sqs import Failure
-    from endpoint_sdk.execution import Remaining
+    from endpoint_sdk.host_time import Remaining
 
 _log: Final = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from endpoint_sdk.wire import messages
 
 if TYPE_CHECKING:
     from endpoint_sdk.endpoint import Endpoint
-    from endpoint_sdk.execution import Remaining
+    from endpoint_sdk.host_time import Remaining
 
 E = TypeVar("E")
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from endpoint_sdk.aws_events import HttpEvent
 from endpoint_sdk.wire import signature
 
 if TYPE_CHECKING:
-    from endpoint_sdk.execution import Remaining
+    from endpoint_sdk.host_time import Remaining
 
 _log: Final = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ def _lanes(batch: Batch) -> Iterable[list[Record]]:
 
 
 def _in_time(remaining: "Remaining | None") -> Callable[[], bool]:
-    from endpoint_sdk.execution import margin
+    from endpoint_sdk.host_time import margin
 
     limit = None if remaining is None else remaining()
     if remaining is None or limit is None:

@@ -96,6 +96,7 @@ class _Progress(messages.Lenient, frozen=True):
     claim_id: str
     request_id: str
     signal_seq: int
+    signals_after: int
     note: str | None
     records: Sequence[Raw]
     ending: messages.Ending | None
@@ -171,6 +172,7 @@ def progress(
     request_id: str,
     *,
     signal_seq: int,
+    signals_after: int = 0,
     encoded: Sequence[bytes] = (),
     ending: messages.Ending | None = None,
     note: str | None = None,
@@ -182,7 +184,8 @@ def progress(
     """
     revision = grant.revision
     expected = {revision} if ending is None else {revision, revision + 1}
-    body = _Progress(revision, grant.claim_id, request_id, signal_seq, note, [Raw(each) for each in encoded], ending)
+    raw = [Raw(each) for each in encoded]
+    body = _Progress(revision, grant.claim_id, request_id, signal_seq, signals_after, note, raw, ending)
     return Call(
         "POST",
         f"{_path(grant.run.id)}/progress",

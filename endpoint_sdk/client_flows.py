@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from endpoint_sdk import codec, monotonic
 from endpoint_sdk.errors import ConfigurationError, Conflict, PointsmanError, RunCancelled, RunFailed
+from endpoint_sdk.events import Event
 from endpoint_sdk.transport.http1 import Answer
 from endpoint_sdk.wire import clock, identity, limits, messages, operating
 from endpoint_sdk.workflow import Workflow
@@ -124,6 +125,13 @@ def cancel(run_id: str, reason: str, now: bool, patience: float) -> Flow[None]:
     """Asks for the run's cancellation; it may have been cancelled before."""
     body = json.dumps({"reason": reason, "now": now}).encode()
     yield from _known(Send("POST", _path(run_id, "/cancel"), body), patience)
+
+
+def send(run_id: str, event: Event[Any] | str, value: object, event_id: str | None, patience: float) -> Flow[None]:
+    """The run has the event; one event id for every time it is sent (I6)."""
+    named = event if isinstance(event, Event) else Event[Any](event)
+    body = operating.SendEvent(named.name, Raw(named.encode(value)), event_id or identity.new("evt"))
+    yield from _known(Send("POST", _path(run_id, "/events"), msgspec.json.encode(body)), patience)
 
 
 def result(run_id: str, timeout: float | None, patience: float) -> Flow[bytes]:

@@ -92,12 +92,11 @@ def from_json(data: bytes) -> Any:
     return _BUILTINS.decode(data)
 
 
-def check_size(data: bytes, what: str) -> bytes:
-    """*data*, unless it is over the limit of a payload."""
-    if len(data) > limits.MAX_PAYLOAD:
+def check_size(data: bytes, what: str, limit: int = limits.MAX_PAYLOAD) -> bytes:
+    """*data*, unless it is over *limit* bytes."""
+    if len(data) > limit:
         raise PayloadError(
-            f"{what} is {len(data)} bytes of JSON, the limit is {limits.MAX_PAYLOAD}; store it elsewhere and pass its "
-            "address",
+            f"{what} is {len(data)} bytes of JSON, the limit is {limit}; store it elsewhere and pass its address",
             code="payload_too_large",
         )
     return data

@@ -1,6 +1,7 @@
 """Names what does not fit: recorded calls the code no longer makes, new calls it makes instead."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from endpoint_sdk import codec
@@ -8,6 +9,21 @@ from endpoint_sdk import codec
 _MOST: Final = 20
 
 View = dict[str, Any]
+
+
+class Watch:
+    """Calls *look* once nothing has happened for *idle_seconds*."""
+
+    def __init__(self, idle_seconds: float, look: Callable[[], None]) -> None:
+        self._idle_seconds = idle_seconds
+        self._look = look
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, wanted: bool) -> None:
+        """Something has happened: watches from now on, or not any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._look) if wanted else None
 
 
 def details(recorded: Sequence[View], new: Sequence[View]) -> dict[str, Any]:

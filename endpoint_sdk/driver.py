@@ -1,4 +1,4 @@
-"""Takes one call from its first attempt to its outcome: bodies, records, and the waits between attempts.
+"""Takes one task call from its first attempt to its outcome: bodies, records, and the waits between attempts.
 
 Order per attempt: a slot for a thread, the boundary, the started record of an at-most-once task, the fence, the body
 with nothing awaited in between, the ended record (infra/docs/protocol.md, I7 and I15). A result reaches the workflow
@@ -9,53 +9,31 @@ import asyncio
 import contextlib
 import copy
 import functools
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from endpoint_sdk import addresses, bodies, failures, monotonic
 from endpoint_sdk.bodies import Returned
 from endpoint_sdk.context import TaskContext
-from endpoint_sdk.errors import PayloadError, RecordRefused
+from endpoint_sdk.errors import PayloadError
 from endpoint_sdk.history import History
+from endpoint_sdk.ledger import Floor, Gone, Ledger
+from endpoint_sdk.pending_call import Call, Outcome
 from endpoint_sdk.port import Port
 from endpoint_sdk.server_clock import ServerClock
-from endpoint_sdk.task_call import Call, Outcome, Stage
+from endpoint_sdk.task_call import TaskCall
+from endpoint_sdk.wait_call import WaitCall
+from endpoint_sdk.waiter import Waiter
 from endpoint_sdk.wire import clock, messages
 
-_log: Final = logging.getLogger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-Body = Callable[[Call, TaskContext], Awaitable[Returned]]
-
-
-class Floor(Protocol):
-    """What the engine decides for a driver."""
-
-    def leaving(self) -> bool:
-        """Whether no further body may start."""
-
-    @property
-    def over(self) -> bool:
-        """Whether this execution has ended, so that nothing may be started or recorded."""
-
-    def moved(self) -> None:
-        """Hears that a call waits now."""
-
-    def hand_out(self, call: Call, outcome: Outcome) -> None:
-        """Takes the acknowledged outcome of *call*."""
-
-    def abandon(self, error: BaseException) -> None:
-        """Hears that a write's outcome will never be known, or that the claim is lost."""
-
-
-class _Gone(Exception):
-    """This call's outcome is not wanted any more."""
+Body = Callable[[TaskCall, TaskContext], Awaitable[Returned]]
 
 
 class _Refused(Exception):
@@ -74,6 +52,8 @@ class Driver:
         self._floor = floor
         self._history = history
         self._now = time.now
+        self._ledger = Ledger(port, floor, time.now)
+        self._waiter = Waiter(self._ledger, floor, history)
 
     async def drive(self, call: Call) -> None:
         """Returns once the outcome of *call* was handed out or is not wanted; never raises."""
@@ -81,11 +61,11 @@ class Driver:
             outcome = await self._outcome(call)
         except _Refused as refusal:
             self._floor.hand_out(call, refusal.outcome)
-        except _Gone:
+        except Gone:
             return
         except asyncio.CancelledError as cancelled:
             # A drop, or the host's end; a cancellation from nowhere, a timer the body left, must not go unheard.
-            if not (call.dropped or self._floor.over):
+            if not (call.dropped or call.answered or self._floor.over):
                 self._floor.abandon(cancelled)
         except BaseException as error:
             self._floor.abandon(error)
@@ -93,9 +73,15 @@ class Driver:
             self._floor.hand_out(call, outcome)
 
     async def _outcome(self, call: Call) -> Outcome:
+        if isinstance(call, TaskCall):
+            return await self._task_outcome(call)
+        assert isinstance(call, WaitCall)
+        return await self._waiter.outcome(call)
+
+    async def _task_outcome(self, call: TaskCall) -> Outcome:
         if self._history.started(call.key):
-            record = self._ended(call, 1, self._now(), error=failures.unknown(call.key))
-            return self._failed(call, await self._write(call, record))
+            record = self._ledger.ended(call, 1, self._now(), error=failures.unknown(call.key))
+            return self._failed(call, await self._ledger.write(call, record))
         attempt, due = self._history.next_attempt(call.key)
         first = self._history.first_start(call.key)
         while True:
@@ -109,34 +95,35 @@ class Driver:
             attempt, due = attempt + 1, outcome
 
     # --- one attempt -------------------------------------------------------------------------------------------------
-    async def _body(self, call: Call, attempt: int) -> tuple[Returned, int]:
+    async def _body(self, call: TaskCall, attempt: int) -> tuple[Returned, int]:
         if call.definition.is_async:
             return await self._start(call, attempt, _in_loop)
         pool = bodies.threads()
         if pool.slots.locked():
-            self._enter(call, "held")
+            self._ledger.enter(call, "held")
         async with pool.slots:
             return await self._start(call, attempt, functools.partial(_in_thread, pool))
 
-    async def _start(self, call: Call, attempt: int, body: Body) -> tuple[Returned, int]:
+    async def _start(self, call: TaskCall, attempt: int, body: Body) -> tuple[Returned, int]:
         """What *body* gave back and when it started; waits here for good when the run is leaving this executor."""
-        self._wanted(call)
+        await self._floor.clear()
+        self._ledger.wanted(call)
         if self._floor.leaving():
-            self._enter(call, "held")
+            self._ledger.enter(call, "held")
             await asyncio.get_running_loop().create_future()
         call.stage = "busy"
         if call.definition.at_most_once:
             await self._write_started(call, attempt)
         await self._port.fence()
-        self._wanted(call)
+        self._ledger.wanted(call)
         started = self._now()
         returned = await body(call, self._context(call, attempt))
         call.stage = "busy"
         await _settle_cancellation(returned)
-        self._wanted(call)
+        self._ledger.wanted(call)
         return returned, started
 
-    def _context(self, call: Call, attempt: int) -> TaskContext:
+    def _context(self, call: TaskCall, attempt: int) -> TaskContext:
         key, timeout = call.key, call.definition.timeout
         deadline = None if timeout is None else monotonic.now() + timeout.total_seconds()
 
@@ -156,24 +143,32 @@ class Driver:
         return TaskContext(self._run_id, task_id, attempt, dedupe, left, cancelled)
 
     # --- what an attempt leaves --------------------------------------------------------------------------------------
-    async def _conclude(self, call: Call, attempt: int, returned: Returned, started: int, first: int) -> Outcome | int:
+    async def _conclude(
+        self, call: TaskCall, attempt: int, returned: Returned, started: int, first: int
+    ) -> Outcome | int:
         """The outcome this attempt decides, or when the next one is due."""
         if returned.error is not None:
             return await self._concede(call, attempt, returned.error, started, first)
         try:
             return await self._complete(call, attempt, returned.value, started)
         except PayloadError as error:
-            record = self._ended(call, attempt, started, error=failures.describe(error))
-            return self._failed(call, await self._write(call, record), error)
+            record = self._ledger.ended(call, attempt, started, error=failures.describe(error))
+            return self._failed(call, await self._ledger.write(call, record), error)
 
-    async def _complete(self, call: Call, attempt: int, value: object, started: int) -> Outcome:
+    async def _complete(self, call: TaskCall, attempt: int, value: object, started: int) -> Outcome:
         what, codec = f"result of {call.definition.place}", call.definition.result
         data = codec.encode(value, what)
         seen = codec.decode(data, what)
-        record = await self._write(call, self._ended(call, attempt, started, value=msgspec.Raw(data)))
-        return self._failed(call, record) if record.error is not None else Outcome(seen, None, finished_ms(record))
+        record = await self._ledger.write(call, self._ledger.ended(call, attempt, started, value=msgspec.Raw(data)))
+        return (
+            self._failed(call, record)
+            if record.error is not None
+            else Outcome(seen, None, clock.known_ms(record.finished_at))
+        )
 
-    async def _concede(self, call: Call, attempt: int, error: BaseException, started: int, first: int) -> Outcome | int:
+    async def _concede(
+        self, call: TaskCall, attempt: int, error: BaseException, started: int, first: int
+    ) -> Outcome | int:
         now = self._now()
         wait = call.definition.retry.delay(
             attempt,
@@ -184,98 +179,36 @@ class Driver:
         )
         due = None if wait is None else now - (-wait // _MILLISECOND)
         described = failures.describe(error, retryable=due is not None)
-        record = await self._write(call, self._ended(call, attempt, started, error=described, due=due))
+        record = await self._ledger.write(call, self._ledger.ended(call, attempt, started, error=described, due=due))
         if due is None or record.next_attempt_at is None:
             return self._failed(call, record, error)
         return due
 
-    def _failed(self, call: Call, record: messages.RecordIn, cause: BaseException | None = None) -> Outcome:
+    def _failed(self, call: TaskCall, record: messages.RecordIn, cause: BaseException | None = None) -> Outcome:
         assert record.error is not None
         error = failures.raised(call.key, record.attempt, record.error, self._run_id)
         error.__cause__ = cause
-        return Outcome(None, error, finished_ms(record))
+        return Outcome(None, error, clock.known_ms(record.finished_at))
 
-    def _ended(
-        self,
-        call: Call,
-        attempt: int,
-        started: int,
-        *,
-        value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET,
-        error: messages.ErrorObject | None = None,
-        due: int | None = None,
-    ) -> messages.RecordIn:
-        return messages.RecordIn(
-            *call.key.address,
-            ordinal=call.key.ordinal,
-            phase="ended",
-            state="completed" if error is None else "failed",
-            attempt=attempt,
-            value=value,
-            error=error,
-            preview=call.preview,
-            started_at=clock.to_wire(started),
-            finished_at=clock.to_wire(self._now()),
-            next_attempt_at=None if due is None else clock.to_wire(due),
-        )
-
-    # --- records and waits -------------------------------------------------------------------------------------------
-    async def _write(self, call: Call, record: messages.RecordIn) -> messages.RecordIn:
-        """What stands recorded now: *record*, or the failure a definite refusal makes of it."""
-        self._wanted(call)
-        try:
-            await self._port.write(record)
-        except RecordRefused as refusal:
-            return await self._write_refusal(record, refusal)
-        return record
-
-    async def _write_refusal(self, record: messages.RecordIn, refusal: RecordRefused) -> messages.RecordIn:
-        failed = msgspec.structs.replace(
-            record,
-            phase="ended",
-            state="failed",
-            value=msgspec.UNSET,
-            error=failures.refused(refusal),
-            finished_at=clock.to_wire(self._now()),
-            next_attempt_at=None,
-        )
-        try:
-            await self._port.write(failed)
-        except RecordRefused as again:
-            _log.warning("the failure of task %s could not be recorded: %s", record.name, again.code)
-        return failed
-
-    async def _write_started(self, call: Call, attempt: int) -> None:
-        ended = self._ended(call, attempt, self._now())
-        record = msgspec.structs.replace(ended, phase="started", state="started", finished_at=None)
-        written = await self._write(call, record)
+    # --- writes and waits ---------------------------------------------------------------------------------------------
+    async def _write_started(self, call: TaskCall, attempt: int) -> None:
+        written = await self._ledger.write(call, self._ledger.started(call, attempt))
         if written.phase == "ended":
             raise _Refused(self._failed(call, written))
 
-    async def _wait(self, call: Call, due: int) -> None:
-        call.retry_at_ms = due
+    async def _wait(self, call: TaskCall, due: int) -> None:
+        call.due_ms = due
         while (left := due - self._now()) > 0:
-            self._enter(call, "retry")
+            self._ledger.enter(call, "retry")
             await asyncio.sleep(left / 1000)
-        self._wanted(call)
-
-    def _enter(self, call: Call, stage: Stage) -> None:
-        # A drop in the middle of a step was not heard: from here it would be waited for.
-        self._wanted(call)
-        call.stage = stage
-        self._floor.moved()
-
-    def _wanted(self, call: Call) -> None:
-        if call.dropped or self._floor.over:
-            raise _Gone
 
 
-async def _in_loop(call: Call, context: TaskContext) -> Returned:
+async def _in_loop(call: TaskCall, context: TaskContext) -> Returned:
     call.stage = "body"
     return await bodies.in_loop(_bound(call), context, call.definition.timeout)
 
 
-async def _in_thread(pool: bodies.Threads, call: Call, context: TaskContext) -> Returned:
+async def _in_thread(pool: bodies.Threads, call: TaskCall, context: TaskContext) -> Returned:
     call.stage = "thread"
     return await pool.run(_bound(call), context, call.definition.timeout)
 
@@ -292,7 +225,7 @@ async def _settle_cancellation(returned: Returned) -> None:
             await asyncio.sleep(0)
 
 
-def _bound(call: Call) -> Callable[[], Any]:
+def _bound(call: TaskCall) -> Callable[[], Any]:
     """The body with arguments of its own: what it does to them is not seen by the workflow, on replay neither.
 
     They are copied where the body runs, so that one that refuses to be copied is a failure of the attempt.
@@ -303,8 +236,3 @@ def _bound(call: Call) -> Callable[[], Any]:
         return call.definition.fn(*args, **kwargs)
 
     return body
-
-
-def finished_ms(record: messages.RecordIn | messages.Record) -> int:
-    """When *record* was completed, in epoch milliseconds; 0 where it does not say."""
-    return 0 if record.finished_at is None else clock.from_wire(record.finished_at)

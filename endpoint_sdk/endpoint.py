@@ -25,8 +25,8 @@ from endpoint_sdk.workflow import Registry, Workflow
 if TYPE_CHECKING:
     from endpoint_sdk.asgi import AsgiApp
     from endpoint_sdk.aws_lambda import LambdaHandler
-    from endpoint_sdk.execution import Remaining
     from endpoint_sdk.executor import Executor
+    from endpoint_sdk.host_time import Remaining
 
 _log: Final = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class Endpoint:
             return keys
         import asyncio
 
-        from endpoint_sdk.execution import margin
+        from endpoint_sdk.host_time import margin
 
         left = remaining()
         async with asyncio.timeout(None if left is None else left.total_seconds() - margin(left)):

@@ -7,6 +7,8 @@ PointsmanError
 ├── RetryAfterError           raised by a task: the next attempt no earlier than
 ├── TaskFailed                a task used up its attempts
 ├── OutcomeUnknown            an at-most-once task was started and never recorded
+├── WaitTimeout               a wait for an event ended without one
+├── EventInvalid              an event's value is not what its annotation says
 ├── RunFailed                 the run ended `failed`
 ├── RunCancelled              the run ended `cancelled`
 └── Conflict                  the dispatcher refused a call in the state things are in
@@ -133,6 +135,22 @@ class OutcomeUnknown(PointsmanError):
         )
         self.task = task
         self.idempotency_key = idempotency_key
+
+
+class WaitTimeout(PointsmanError, TimeoutError):
+    """No event came before the wait's timeout, or an operator ended the wait early."""
+
+    default_code = "wait_timeout"
+
+
+class EventInvalid(PointsmanError):
+    """The value of `event` is not what its annotation says; the event is used up."""
+
+    default_code = "event_invalid"
+
+    def __init__(self, event: str, message: str = "") -> None:
+        super().__init__(message or f"event {event!r} has a value it cannot have")
+        self.event = event
 
 
 class RunFailed(PointsmanError):

@@ -10,16 +10,16 @@ while a body runs.
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from endpoint_sdk import calls, refresher, replay
+from endpoint_sdk.errors import RecordRefused
 from endpoint_sdk.exchange import Abandoned, Exchange
+from endpoint_sdk.host_time import HostTime, Remaining
 from endpoint_sdk.recorder import Recorder
 from endpoint_sdk.subscribers.base import Claim
 from endpoint_sdk.wire import identity, messages
@@ -29,12 +29,7 @@ _log: Final = logging.getLogger(__name__)
 
 _CLAIM_PATIENCE: Final = 10.0
 _FENCE: Final = 0.8
-_LEAST_MARGIN: Final = 2.0
-_MARGIN: Final = 0.05
 _ANSWERING: Final = 0.25
-_LAST_WAIT: Final = 1.0
-
-Remaining = Callable[[], timedelta | None]
 
 
 class Conclusion(Struct, frozen=True):
@@ -66,13 +61,15 @@ class Execution:
         self._now = context.exchange.times.now
         self.work = work
         self.remaining = remaining
-        self._margin = margin(remaining())
+        self._host = HostTime(remaining)
         self._reason: Literal["handoff", "drain", "pause"] = "handoff"
         self._lost: str | None = None
         self._claimed = False
         self._ending = False
         self._noted: str | None = None
         self._signal_seq = 0
+        self._signals_after = 0
+        self._told = False
         self._engine: replay.Engine | None = None
         self._recorder = Recorder(self._send_records)
         self._refreshing = asyncio.Lock()
@@ -122,7 +119,9 @@ class Execution:
         call = calls.claim(self.work, identity.new("clm"), context.executor, context.refresh_interval_ms)
         # Nothing is held yet, so nothing is lost by giving up before the margin begins.
         try:
-            outcome, sent_at = await self._exchange.settle(call, _CLAIM_PATIENCE, self._time_left, self._within(1))
+            outcome, sent_at = await self._exchange.settle(
+                call, _CLAIM_PATIENCE, self._host.time_left, self._host.within(1)
+            )
         except Abandoned:
             return Conclusion("retry", "the claim got no answer")
         if not isinstance(outcome, calls.Accepted):
@@ -134,14 +133,15 @@ class Execution:
         if self._reason == "drain":
             return await self._end(messages.Release("drain"))
         grant = self._grant = await self._all_pages(self._grant)
+        self._signals_after = max((record.seq for record in grant.records), default=0)
         workflow = self._context.registry.find(grant.run.workflow, grant.run.version)
         if workflow is None:
             return await self._end(messages.Release("unknown_version"))
         self._stop_asked(grant.stop)
-        self._engine = replay.Engine(workflow, grant, self, idle_seconds=self._idle_seconds())
+        self._engine = replay.Engine(workflow, grant, self, idle_seconds=self._host.share(replay.IDLE_SECONDS))
         if self._leaving_asked():
             self._engine.leave()
-        timer = self._leave_in_time()
+        timer = self._host.call_at_margin(self._leave)
         try:
             ended = await self._engine.run()
         finally:
@@ -166,8 +166,10 @@ class Execution:
                 return await self._end(messages.Complete(result))
             case replay.Failed(error):
                 return await self._end(messages.Fail(error))
-            case replay.Suspended(delay):
-                return await self._end(messages.Release(self._reason, _whole_ms(delay)))
+            case replay.Suspended():
+                return await self._end(messages.Release(self._reason))
+            case replay.Parked():
+                return self._concluded("settled", "park")
             case replay.Diverged(details):
                 return await self._end(messages.Stall("divergence", details))
             case replay.Lost():
@@ -193,7 +195,9 @@ class Execution:
         self, ending: messages.Ending
     ) -> calls.Accepted[messages.Progressed] | calls.Refused | calls.Loss:
         call = self._progress(ending=ending)
-        outcome, _ = await self._exchange.settle(call, self._idle_timeout, self._time_left, self._within(_ANSWERING))
+        outcome, _ = await self._exchange.settle(
+            call, self._idle_timeout, self._host.time_left, self._host.within(_ANSWERING)
+        )
         return outcome
 
     def _abandoned(self) -> Conclusion:
@@ -215,6 +219,26 @@ class Execution:
         """Returns once *record* is acknowledged; see Recorder.write."""
         await self._recorder.write(record)
 
+    async def park(self, waits: Sequence[messages.WaitFor]) -> Sequence[messages.Record] | None:
+        """None once the run is parked; otherwise what the dispatcher recorded meanwhile. See Port.park."""
+        await self._recorder.idle()
+        if self._lost is not None:
+            raise Abandoned
+        # As for every ending, only the answer decides; but a refused park ends nothing.
+        self._ending = True
+        outcome = await self._write_ending(messages.Park(list(waits), told=self._told))
+        self._ending = False
+        if isinstance(outcome, calls.Refused):
+            raise RecordRefused(outcome.code, outcome.message)
+        if isinstance(outcome, calls.Loss):
+            self._lose(outcome.code)
+            raise Abandoned
+        answer = outcome.value
+        if answer.parked or answer.revision > self._grant.revision:
+            self._ending = True
+            return None
+        return self._heard(answer)
+
     async def fence(self) -> None:
         """Returns when a task body may start now: the last accepted call was sent less than 0.8 idle timeouts ago.
 
@@ -227,8 +251,7 @@ class Execution:
 
     def leaving(self) -> bool:
         """Whether no further task may start here: the host's time is nearly up, or it drains, or a pause is asked."""
-        left = self.remaining()
-        return self._leaving_asked() or (left is not None and left.total_seconds() <= self._margin)
+        return self._leaving_asked() or self._host.nearly_up()
 
     # --- writes ------------------------------------------------------------------------------------------------------
     async def _send_records(self, encoded: Sequence[bytes]) -> calls.Refused | None:
@@ -239,9 +262,18 @@ class Execution:
             return outcome
         self._hold.accepted(sent_at)
         self._noted = note
-        self._signal_seq = outcome.value.signal_seq
-        self._stop_asked(outcome.value.stop)
+        # Numbered before the records of this call, so they are handed out before these are acknowledged.
+        if (signals := self._heard(outcome.value)) and self._engine is not None:
+            self._engine.hear(signals)
         return None
+
+    def _heard(self, answer: messages.Progressed) -> list[messages.Record]:
+        """Notes what *answer* says beside its verdict; the outcomes it brings, in their order."""
+        self._signal_seq = answer.signal_seq
+        self._stop_asked(answer.stop)
+        signals = sorted(answer.signals, key=lambda record: record.seq)
+        self._signals_after = max(self._signals_after, *(record.seq for record in signals), 0)
+        return signals
 
     def _progress(
         self, encoded: Sequence[bytes] = (), ending: messages.Ending | None = None
@@ -251,6 +283,7 @@ class Execution:
             self._grant,
             identity.new("req"),
             signal_seq=self._signal_seq,
+            signals_after=self._signals_after,
             encoded=encoded,
             ending=ending,
             note=note if note != self._noted else None,
@@ -261,7 +294,9 @@ class Execution:
 
     async def _settle(self, call: calls.Call[Any]) -> tuple[calls.Accepted[Any] | calls.Refused, float]:
         """The outcome of *call* unless it is a loss; that, and an outcome never known, raise Abandoned."""
-        outcome, sent_at = await self._exchange.settle(call, self._idle_timeout, self._going, self._within(_ANSWERING))
+        outcome, sent_at = await self._exchange.settle(
+            call, self._idle_timeout, self._going, self._host.within(_ANSWERING)
+        )
         if isinstance(outcome, calls.Loss):
             self._lose(outcome.code)
             raise Abandoned
@@ -291,22 +326,7 @@ class Execution:
         return self._grant.idle_timeout_ms / 1000
 
     def _going(self) -> bool:
-        return self._lost is None and self._time_left()
-
-    def _time_left(self) -> bool:
-        left = self.remaining()
-        return left is None or left > timedelta(0)
-
-    def _within(self, margins: float) -> float:
-        """Seconds a call may take: of the host's time so many *margins* are kept for the host's own answer.
-
-        A call that comes later than that has half of what is left, a second at most.
-        """
-        left = self.remaining()
-        if left is None:
-            return math.inf
-        seconds = max(left.total_seconds(), 0)
-        return max(seconds - self._margin * margins, min(seconds / 2, _LAST_WAIT))
+        return self._lost is None and self._host.time_left()
 
     # --- what the claim hears while it is held -----------------------------------------------------------------------
     def _held(self, sent_at: float) -> refresher.Hold:
@@ -338,6 +358,7 @@ class Execution:
             self._engine.lose()
 
     def _stop_asked(self, stop: messages.Stop | None) -> None:
+        self._told = self._told or stop == "cancel"
         if stop == "pause":
             self._reason = "pause"
             self._leave()
@@ -346,33 +367,8 @@ class Execution:
         if self._engine is not None:
             self._engine.leave()
 
-    def _idle_seconds(self) -> float:
-        """How long a replay may stand still: a host with little time would leave before a divergence was named."""
-        left = self.remaining()
-        if left is None:
-            return replay.IDLE_SECONDS
-        return min(replay.IDLE_SECONDS, max(left.total_seconds() - self._margin, 0) / 2)
-
     def _leaving_asked(self) -> bool:
         return self._reason != "handoff"
-
-    def _leave_in_time(self) -> asyncio.TimerHandle | None:
-        left = self.remaining()
-        if left is None:
-            return None
-        return asyncio.get_running_loop().call_later(max(left.total_seconds() - self._margin, 0), self._leave)
-
-
-def margin(limit: timedelta | None) -> float:
-    """Seconds before the host's *limit* in which no task starts: 5 % of it, at least 2 s, at most half of it."""
-    if limit is None:
-        return 0.0
-    seconds = max(limit.total_seconds(), 0)
-    return min(max(_LEAST_MARGIN, seconds * _MARGIN), seconds / 2)
-
-
-def _whole_ms(delay: timedelta | None) -> int | None:
-    return None if delay is None else max(math.ceil(delay / timedelta(milliseconds=1)), 0)
 
 
 def _verdict(

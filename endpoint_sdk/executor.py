@@ -10,7 +10,8 @@ from typing import Final
 from endpoint_sdk import refresher
 from endpoint_sdk._version import __version__
 from endpoint_sdk.exchange import Exchange, Times
-from endpoint_sdk.execution import Conclusion, Context, Execution, Remaining
+from endpoint_sdk.execution import Conclusion, Context, Execution
+from endpoint_sdk.host_time import Remaining
 from endpoint_sdk.subscribers.base import Claim
 from endpoint_sdk.subscribers.errand import Errand
 from endpoint_sdk.transport import AsyncTransport, BlockingTransport

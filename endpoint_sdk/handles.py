@@ -1,11 +1,12 @@
-"""Handles: a started run, to wait for, look at or cancel."""
+"""Handles: a started run, to wait for, look at, cancel or send events to."""
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 from endpoint_sdk import client_flows, codec
 from endpoint_sdk.client_flows import Flow, RunState
+from endpoint_sdk.events import Event
 from endpoint_sdk.workflow import Workflow
 
 T = TypeVar("T")
@@ -73,6 +74,18 @@ class Handle(_Named, Generic[O_co]):
         """
         self._drive(client_flows.cancel(self._id, reason, now, self._patience))
 
+    @overload
+    def send(self, event: Event[T], value: T, /, *, event_id: str | None = None) -> None: ...
+    @overload
+    def send(self, event: str, value: object, /, *, event_id: str | None = None) -> None: ...
+    def send(self, event: Event[Any] | str, value: object, /, *, event_id: str | None = None) -> None:
+        """The run has the event, for the first wait of that name that has none; stored even before it is waited for.
+
+        An *event_id* the run has seen with this event's name adds nothing. Raises PayloadError for a value JSON cannot
+        carry or over 256 KiB, Conflict `run_finished`, PointsmanError.
+        """
+        self._drive(client_flows.send(self._id, event, value, event_id, self._patience))
+
 
 class AsyncHandle(_Named, Generic[O_co]):
     """A run, seen from an asynchronous program; made by `AsyncClient.start` and `AsyncClient.get`."""
@@ -95,6 +108,14 @@ class AsyncHandle(_Named, Generic[O_co]):
     async def cancel(self, reason: str = "", *, now: bool = False) -> None:
         """As `Handle.cancel`."""
         await self._drive(client_flows.cancel(self._id, reason, now, self._patience))
+
+    @overload
+    async def send(self, event: Event[T], value: T, /, *, event_id: str | None = None) -> None: ...
+    @overload
+    async def send(self, event: str, value: object, /, *, event_id: str | None = None) -> None: ...
+    async def send(self, event: Event[Any] | str, value: object, /, *, event_id: str | None = None) -> None:
+        """As `Handle.send`."""
+        await self._drive(client_flows.send(self._id, event, value, event_id, self._patience))
 
 
 def seconds(duration: float | timedelta | None) -> float | None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from endpoint_sdk.task_call import Call, Outcome
+from endpoint_sdk.pending_call import Call, Outcome
 
 _ROUNDS: Final = 64
 

@@ -9,37 +9,58 @@ from endpoint_sdk.wire import clock, messages
 
 
 class History:
-    """Numbers the calls of this execution and knows what earlier ones left for each.
+    """Numbers the calls of this execution and knows what earlier ones left for each; *waits* are those parked for.
 
-    Handed out are ended records without a next attempt. A started record without an end asks for its call too, or a
+    Handed out are ended records without a next attempt. A started task without an end asks for its call too, or a
     changed argument would run an at-most-once task a second time; a failed attempt does not, so that a bug in a call's
-    arguments can be fixed between attempts.
+    arguments can be fixed between attempts, and neither does a wait that goes on.
     """
 
-    def __init__(self, records: Iterable[messages.Record]) -> None:
+    def __init__(self, records: Iterable[messages.Record], waits: Iterable[messages.WaitFor] = ()) -> None:
         self._numbers: Counter[Address] = Counter()
         self._outcomes: dict[Key, messages.Record] = {}
         self._attempts: dict[Key, messages.Record] = {}
         self._first_starts: dict[Key, int] = {}
+        self._deadlines: dict[Key, int] = {}
+        self._unconsumed: dict[Key, messages.Record] = {}
         started: dict[Key, messages.Record] = {}
         for record in sorted(records, key=lambda each: each.seq):
-            key = Key(Address(record.kind, record.name, record.args_hash), record.ordinal)
-            if record.phase == "started":
+            key = key_of(record)
+            if record.phase == "ended":
+                self._take(key, record)
+            elif record.kind == "task":
                 started[key] = record
-            elif record.next_attempt_at is None:
-                self._outcomes.setdefault(key, record)
-            else:
-                self._attempts[key] = record
+            elif record.next_attempt_at is not None:
+                self._deadlines[key] = clock.from_wire(record.next_attempt_at)
             if record.started_at is not None:
                 self._first_starts.setdefault(key, clock.from_wire(record.started_at))
+        for wait in waits:
+            if wait.deadline is not None:
+                self._deadlines[_waiting(wait)] = clock.from_wire(wait.deadline)
         self._started = {key: record for key, record in started.items() if key not in self._outcomes}
         self._unmet = set(self._started)
-        self._unconsumed = dict(self._outcomes)
+
+    def _take(self, key: Key, record: messages.Record) -> None:
+        if record.next_attempt_at is not None:
+            self._attempts[key] = record
+        elif key not in self._outcomes:
+            self._outcomes[key] = self._unconsumed[key] = record
 
     @property
     def unconsumed(self) -> bool:
         """Whether an outcome was not handed out yet, or a started task not called again."""
         return bool(self._unconsumed or self._unmet)
+
+    def add(self, record: messages.Record) -> Key:
+        """The call *record* belongs to, which the dispatcher wrote while this execution went on."""
+        key = key_of(record)
+        if record.phase == "ended":
+            self._take(key, record)
+        return key
+
+    def called(self, key: Key) -> bool:
+        """Whether the workflow made the call *key* in this execution."""
+        return key.ordinal < self._numbers[key.address]
 
     def number(self, address: Address) -> Key:
         """The next call at *address*."""
@@ -61,11 +82,22 @@ class History:
         return key in self._started
 
     def next_attempt(self, key: Key) -> tuple[int, int | None]:
-        """The attempt to make now, from 1, and the earliest moment for it in epoch milliseconds."""
+        """The attempt to make now, from 1, and the earliest moment for it in epoch milliseconds.
+
+        A deadline of a parked retry overrules that of the record, which an operator may have cut short; one from
+        before the last attempt is no longer about it.
+        """
         last = self._attempts.get(key)
         if last is None or last.next_attempt_at is None:
             return 1, None
-        return last.attempt + 1, clock.from_wire(last.next_attempt_at)
+        parked = self._deadlines.get(key)
+        if parked is None or parked <= clock.known_ms(last.finished_at):
+            return last.attempt + 1, clock.from_wire(last.next_attempt_at)
+        return last.attempt + 1, parked
+
+    def deadline(self, key: Key) -> int | None:
+        """When the wait *key*, which was asked for before, is over by itself; None where nobody wrote it down."""
+        return self._deadlines.get(key)
 
     def first_start(self, key: Key) -> int | None:
         """When the first recorded attempt of *key* started, in epoch milliseconds."""
@@ -76,6 +108,16 @@ class History:
         waiting = [record for key, record in self._unconsumed.items() if key not in called]
         waiting += [self._started[key] for key in self._unmet]
         return [_view(record) for record in sorted(waiting, key=lambda each: each.seq)]
+
+
+def key_of(record: messages.Record) -> Key:
+    """The call *record* belongs to."""
+    return Key(Address(record.kind, record.name, record.args_hash), record.ordinal)
+
+
+def _waiting(wait: messages.WaitFor) -> Key:
+    kind = "task" if wait.kind == "retry" else wait.kind
+    return Key(Address(kind, wait.name, wait.args_hash), wait.ordinal)
 
 
 def _view(record: messages.Record) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The seam between a run's replay and the claim it runs under."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -21,6 +22,14 @@ class Port(Protocol):
     async def fence(self) -> None:
         """Returns when a task body may start now; raises when the claim is lost."""
 
+    async def park(self, waits: Sequence[messages.WaitFor]) -> Sequence[messages.Record] | None:
+        """Gives the run up until one of *waits* is answered: None once it is parked, and the claim is gone.
+
+        A refused park leaves the claim as it was; the outcomes the dispatcher has recorded since, in their order.
+        Raises RecordRefused when the dispatcher will never take these waits, and as `write` otherwise. No other call
+        is made before it returns.
+        """
+
     def remaining(self) -> timedelta | None:
         """The host's time left, None where it has no limit."""
 
@@ -41,9 +50,11 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Suspended(msgspec.Struct, frozen=True):
-    """Every branch waits; `delay` is None when the run could go on at once, else the time to its earliest retry."""
+    """No task may start here, and the run could go on at once elsewhere."""
 
-    delay: timedelta | None
+
+class Parked(msgspec.Struct, frozen=True):
+    """Every branch waits, the dispatcher knows for what, and the claim is given up."""
 
 
 class Diverged(msgspec.Struct, frozen=True):
@@ -56,4 +67,4 @@ class Lost(msgspec.Struct, frozen=True):
     """The claim is gone, or a write's outcome will never be known: recovery takes over."""
 
 
-Ended = Completed | Failed | Suspended | Diverged | Lost
+Ended = Completed | Failed | Suspended | Parked | Diverged | Lost

@@ -1,47 +1,42 @@
-"""Runs one claim of a run: replays what is recorded, goes on from there, and ends or suspends.
+"""Runs one claim of a run: replays what is recorded, goes on from there, and ends, parks or suspends.
 
-    handler ── call ──> Engine ── no record ──> Driver: body, record ──┐
-       ^                  └── recorded ──┐                             │ acknowledged
+    handler ── call ──> Engine ── no record ──> Driver: body or wait, record ──┐
+       ^                  └── recorded ──┐                                     │ acknowledged
        └────────── outcome, one at a time, in the order of `seq` ── HandOut
 
-A call without a record while records are unconsumed is parked until they are. The run diverges only when all that is
-left is unconsumed records nobody asks for and parked calls. Waits park on futures; on suspension or loss the handler
-is cancelled, and whatever it does afterwards is not heard.
+A call without a record while records are unconsumed is set aside until they are. The run diverges only when all that
+is left is unconsumed records nobody asks for and calls set aside. Waits park on futures; on a park, a suspension or a
+loss the handler is cancelled, and whatever it does afterwards is not heard.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-import msgspec
-
-from endpoint_sdk import addresses, divergence, failures, fan_out
-from endpoint_sdk.addresses import Address
+from endpoint_sdk import divergence, failures, fan_out, handler, standstill
 from endpoint_sdk.async_handler import AsyncHandler
 from endpoint_sdk.bodies import Returned
-from endpoint_sdk.driver import Driver, finished_ms
-from endpoint_sdk.errors import ConfigurationError, NonRetryableError, PayloadError, RecordRefused
+from endpoint_sdk.driver import Driver
+from endpoint_sdk.errors import PayloadError, RecordRefused
+from endpoint_sdk.handler import Handler
 from endpoint_sdk.handout import HandOut
 from endpoint_sdk.history import History
-from endpoint_sdk.port import Completed, Diverged, Ended, Failed, Lost, Port, Suspended
-from endpoint_sdk.run import Run, info_of
+from endpoint_sdk.parking import Parking
+from endpoint_sdk.pending_call import Call, Outcome
+from endpoint_sdk.port import Completed, Diverged, Ended, Failed, Lost, Parked, Port, Suspended
 from endpoint_sdk.server_clock import ServerClock
-from endpoint_sdk.sync_run import SyncRun
-from endpoint_sdk.task_call import Call, Outcome
-from endpoint_sdk.tasks import Definition, code_of
+from endpoint_sdk.task_call import Functions
 from endpoint_sdk.thread_handler import ThreadHandler
 from endpoint_sdk.wire import messages
 from endpoint_sdk.workflow import Workflow
 
 # The seam an execution works with.
-__all__ = ["Completed", "Diverged", "Ended", "Engine", "Failed", "Lost", "Port", "RecordRefused", "Suspended"]
+__all__ = ["Completed", "Diverged", "Ended", "Engine", "Failed", "Lost", "Parked", "Port", "RecordRefused", "Suspended"]
 
 _log: Final = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 10.0
-_LONGEST_WAIT: Final = timedelta(seconds=10)
 
 I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
@@ -61,31 +56,37 @@ class Engine:
         self._workflow = workflow
         self._grant = grant
         self._port = port
-        self._idle_seconds = idle_seconds
-        self._history = History(grant.records)
+        self._history = History(grant.records, grant.waits)
         self._clock = ServerClock(grant.server_time)
         self._driver = Driver(grant.run.id, port, self, self._history, self._clock)
         self._hand_out = HandOut(self._give_recorded, self._give, self._settled)
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._parking = Parking(
+            port, parked=self._parked, refused=self.hear, failed=self._park_failed, again=self._hand_out.wake
+        )
+        self._functions = Functions()
         self._pending: dict[Call, None] = {}
-        self._parked: list[Call] = []
+        self._aside: list[Call] = []
         self._driving: set[Call] = set()
         self._leaving = False
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch = divergence.Watch(idle_seconds, self._diverge)
         self._ended: Ended | None = None
         self._end_known = asyncio.Event()
 
     # --- for the execution -------------------------------------------------------------------------------------------
     async def run(self) -> Ended:
-        """Runs the handler to an end or a suspension; never raises for user errors.
+        """Runs the handler to an end, a park or a suspension; never raises for user errors.
 
         When it returns, no task body runs: `async def` bodies were cancelled and awaited, threads awaited.
         """
         if self.over:
             return self._final()
-        self._handler: AsyncHandler | ThreadHandler = self._made_handler()
         try:
-            self._start()
+            self._handler: Handler = handler.make(self._workflow, self._grant, self, self._done)
+        except PayloadError as error:
+            self._end(Failed(failures.describe(error)))
+            return self._final()
+        try:
+            self._handler.start()
             await self._end_known.wait()
         except asyncio.CancelledError:
             self._end(Lost())
@@ -99,14 +100,28 @@ class Engine:
         self._end(Lost())
 
     def leave(self) -> None:
-        """No further task starts here; `run` returns Suspended once every branch waits, or how the handler ends."""
+        """No further task starts here; `run` returns once every branch waits, or when the handler ends."""
         self._leaving = True
         if self._pending and not self.over:
             self._hand_out.wake()
 
     def leave_now(self) -> None:
         """The run ends here as suspended: `async def` bodies are cancelled, and `run` returns once no thread's runs."""
-        self._end(Suspended(None))
+        self._end(Suspended())
+
+    def hear(self, signals: Sequence[messages.Record]) -> None:
+        """The dispatcher recorded *signals*, in their order, while the run went on: handed out as on a replay."""
+        if self.over:
+            return
+        pending = {call.key: call for call in self._pending}
+        for record in signals:
+            key = self._history.add(record)
+            call = pending.get(key)
+            if call is not None:
+                call.answer()
+                self._hand_out.recorded(record.seq, call)
+            elif self._history.called(key):
+                self._history.consume(key)
 
     @property
     def body_running(self) -> bool:
@@ -124,13 +139,13 @@ class Engine:
         """Whether the handler is being unwound without having ended the run."""
         return self.over and not isinstance(self._ended, Completed | Failed)
 
-    async def call(self, definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-        """The outcome of a task called by an `async def` handler."""
+    async def call(self, call: Call) -> Outcome:
+        """The outcome of a call made by an `async def` handler."""
         assert isinstance(self._handler, AsyncHandler)
         self._handler.enter()
         if self.over:
             await self._handler.late_call()
-        call = self._called(definition, args, kwargs)
+        self._functions.check(call)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         call.deliver = lambda outcome: None if future.done() else future.set_result(outcome)
         self._admit(call)
@@ -140,16 +155,14 @@ class Engine:
             self._drop(call)
             raise
 
-    def starter(
-        self, definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[["Future[Outcome]"], None]:
+    def starter(self, call: Call) -> Callable[["Future[Outcome]"], None]:
         """Makes the call of a `def` handler when called, in the loop; itself for the handler's thread."""
-        call = self._called(definition, args, kwargs)
+        self._functions.check(call)
 
         def start(future: "Future[Outcome]") -> None:
             assert isinstance(self._handler, ThreadHandler)
-            handler = self._handler
-            call.deliver = lambda outcome: handler.deliver(future, outcome)
+            thread = self._handler
+            call.deliver = lambda outcome: thread.deliver(future, outcome)
             self._admit(call)
 
         return start
@@ -170,6 +183,10 @@ class Engine:
         """Whether no further body may start; once so, for good."""
         self._leaving = self._leaving or self._port.leaving()
         return self._leaving
+
+    async def clear(self) -> None:
+        """Returns once no park is under way."""
+        await self._parking.clear()
 
     def moved(self) -> None:
         """Some call waits now, which may have been the last thing under way."""
@@ -192,28 +209,17 @@ class Engine:
         self._end(Lost())
 
     # --- calls -------------------------------------------------------------------------------------------------------
-    def _called(self, definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        known = self._functions.setdefault(definition.name, definition.fn)
-        if known is not definition.fn:
-            raise ConfigurationError(
-                f"two functions go by the task name {definition.name!r} in one run, {code_of(known)} and "
-                f"{code_of(definition.fn)}; give one of them another name="
-            )
-        data = definition.arguments(args, kwargs)
-        address = Address("task", definition.name, addresses.args_hash(data))
-        return Call(definition, args, kwargs, address, addresses.preview(data))
-
     def _admit(self, call: Call) -> None:
         if self.over:
             return
-        replaying = self._history.unconsumed
+        aside = self._history.unconsumed or self._parking.under_way
         call.key = self._history.number(call.address)
         self._pending[call] = None
         record = self._history.meet(call.key)
         if record is not None:
             self._hand_out.recorded(record.seq, call)
-        elif replaying:
-            self._parked.append(call)
+        elif aside:
+            self._aside.append(call)
             self._hand_out.wake()
         else:
             self._drive(call)
@@ -226,7 +232,7 @@ class Engine:
 
     def _driven(self, call: Call) -> None:
         self._driving.discard(call)
-        if self._leaving and not self.over:
+        if self._pending and not self.over and (self._leaving or all(other.rests for other in self._pending)):
             self._hand_out.wake()
 
     def _drop(self, call: Call) -> None:
@@ -234,7 +240,7 @@ class Engine:
         call.drop()
         self._pending.pop(call, None)
         self._history.consume(call.key)
-        if self._parked and not self.over:
+        if self._aside and not self.over:
             self._hand_out.wake()
 
     # --- outcomes ----------------------------------------------------------------------------------------------------
@@ -243,20 +249,12 @@ class Engine:
         if record is None or call.dropped or self.over:
             return
         try:
-            outcome = self._outcome_of(call, record)
+            outcome = call.read(record, self._grant.run.id)
         except PayloadError as error:
             self._end(Diverged(divergence.unreadable(call.view(), error)))
             return
         self._history.consume(call.key)
         self._give(call, outcome)
-
-    def _outcome_of(self, call: Call, record: messages.Record) -> Outcome:
-        if record.error is not None:
-            error = failures.raised(call.key, record.attempt, record.error, self._grant.run.id)
-            return Outcome(None, error, finished_ms(record))
-        data = b"null" if not record.value else record.value
-        value = call.definition.result.decode(data, f"result of {call.definition.place}")
-        return Outcome(value, None, finished_ms(record))
 
     def _give(self, call: Call, outcome: Outcome) -> None:
         if call in self._pending and not self.over:
@@ -265,80 +263,56 @@ class Engine:
 
     def _settled(self) -> None:
         """The workflow's code has done what it can for now."""
-        if self.over:
+        if self.over or self._parking.under_way:
             return
-        if self._parked and not self._history.unconsumed:
-            parked, self._parked = self._parked, []
-            for call in parked:
+        if self._aside and not self._history.unconsumed:
+            aside, self._aside = self._aside, []
+            for call in aside:
                 if call in self._pending:
                     self._drive(call)
-        self._suspend_if_waiting()
-        self._watch_for_divergence()
+        self._judge()
+        self._watch.set(not self.over and bool(self._new_calls()) and self._history.unconsumed)
 
-    # --- suspension --------------------------------------------------------------------------------------------------
-    def _suspend_if_waiting(self) -> None:
-        """Ends here if no task may start, or none can soon or in the host's time, and nothing is under way."""
+    # --- waiting -----------------------------------------------------------------------------------------------------
+    def _judge(self) -> None:
+        """Parks or suspends the run if nothing is under way and nothing will be soon."""
         under_way = any(call.stage in ("busy", "body", "thread") for call in self._driving)
         if not self._pending or under_way or not self._handler.waits:
             return
-        delay = self._delay()
-        if self.leaving() or (delay is not None and self._is_long(delay)):
-            self._end(Suspended(delay))
+        verdict = standstill.judge(
+            self._pending, leaving=self.leaving(), left=self._port.remaining(), now=self._clock.now()
+        )
+        if verdict == "release":
+            self._end(Suspended())
+        elif verdict == "park":
+            self._parking.park([call.wait() for call in self._pending])
 
-    def _is_long(self, delay: timedelta) -> bool:
-        """Whether a wait gives the run and its place up until it is over: beyond ten seconds, or the host's time."""
-        left = self._port.remaining()
-        return delay > _LONGEST_WAIT or (left is not None and left <= delay)
+    def _parked(self) -> None:
+        self._end(Parked())
 
-    def _delay(self) -> timedelta | None:
-        """The time to the earliest retry when every call waits for one."""
-        if any(call.stage != "retry" for call in self._pending):
-            return None
-        due = min(call.retry_at_ms for call in self._pending)
-        return timedelta(milliseconds=max(due - self._clock.now(), 0))
+    def _park_failed(self, error: BaseException) -> None:
+        if isinstance(error, RecordRefused):
+            self._end(Failed(failures.refused(error)))
+        elif not self.over:
+            self.abandon(error)
 
     # --- divergence --------------------------------------------------------------------------------------------------
-    def _watch_for_divergence(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        if not self.over and self._new_calls() and self._history.unconsumed:
-            self._watch = asyncio.get_running_loop().call_later(self._idle_seconds, self._diverge)
-
     def _diverge(self) -> None:
         if self.over or not self._new_calls() or not self._history.unconsumed:
             return
         if self._hand_out.active or self._driving or not self._handler.waits:
-            self._watch_for_divergence()
+            self._watch.set(True)
         else:
             self._end(Diverged(self._difference()))
 
     def _new_calls(self) -> list[Call]:
-        return [call for call in self._parked if call in self._pending]
+        return [call for call in self._aside if call in self._pending]
 
     def _difference(self) -> dict[str, Any]:
         recorded = self._history.left_over({call.key for call in self._pending})
         return divergence.details(recorded, [call.view() for call in self._new_calls()])
 
-    # --- the handler -------------------------------------------------------------------------------------------------
-    def _made_handler(self) -> AsyncHandler | ThreadHandler:
-        info = info_of(self._grant)
-        if self._workflow.is_async:
-            run = Run(info, self)
-            return AsyncHandler(lambda: self._workflow.fn(run, *self._input), self._done)
-        handler = ThreadHandler(lambda: self._workflow.fn(sync_run, *self._input), self._done, self.moved)
-        sync_run = SyncRun(info, self, handler)
-        return handler
-
-    def _start(self) -> None:
-        try:
-            value = self._workflow.decode_input(self._grant.run.input)
-        except PayloadError as error:
-            self._end(Failed(failures.describe(error)))
-            return
-        self._input = (value,) if self._workflow.takes_input else ()
-        self._handler.start()
-
+    # --- the end ------------------------------------------------------------------------------------------------------
     def _done(self, returned: Returned) -> None:
         if self.over:
             return
@@ -348,20 +322,11 @@ class Engine:
             return
         if difference["recorded"]:
             _log.warning("run %s: %s", self._grant.run.id, difference["message"])
-        self._end(self._result(returned))
-
-    def _result(self, returned: Returned) -> Ended:
-        if returned.error is not None:
-            final = isinstance(returned.error, NonRetryableError | ConfigurationError | PayloadError)
-            return Failed(failures.describe(returned.error, retryable=not final))
-        try:
-            return Completed(msgspec.Raw(self._workflow.encode_result(returned.value)))
-        except PayloadError as error:
-            return Failed(failures.describe(error))
+        self._end(handler.result(self._workflow, returned))
 
     def _end(self, ended: Ended) -> None:
-        """The first end stands, but a loss overrules it: what was decided cannot be written any more."""
-        if self._ended is None or isinstance(ended, Lost):
+        """The first end stands, but a park or a loss overrules it: what was decided cannot be written any more."""
+        if self._ended is None or (isinstance(ended, Parked | Lost) and not isinstance(self._ended, Parked)):
             self._ended = ended
         self._end_known.set()
 
@@ -370,7 +335,8 @@ class Engine:
         return self._ended
 
     async def _wind_down(self) -> None:
-        self._watch_for_divergence()
+        self._watch.set(False)
+        await self._parking.stop(at_once=isinstance(self._ended, Lost))
         await self._hand_out.stop()
         for call in self._driving:
             call.drop()

@@ -5,21 +5,25 @@ from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 import msgspec
 
 from endpoint_sdk.context import ContextLogger
+from endpoint_sdk.events import Event
+from endpoint_sdk.task_call import TaskCall
 from endpoint_sdk.tasks import AnyTask, definition_of
+from endpoint_sdk.wait_call import NO_DEFAULT, EventCall, SleepCall
 from endpoint_sdk.wire import clock, messages
 
 if TYPE_CHECKING:
+    from endpoint_sdk.pending_call import Outcome
     from endpoint_sdk.replay import Engine
-    from endpoint_sdk.task_call import Outcome
 
 P = ParamSpec("P")
 T = TypeVar("T")
+D = TypeVar("D")
 I = TypeVar("I")  # noqa: E741 - the input of a workflow or task
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -143,8 +147,7 @@ class Run(_RunBase):
         Raises TaskFailed when its attempts are used up, OutcomeUnknown for an at-most-once task started by an executor
         that died, ConfigurationError when the arguments cannot be recorded or another function goes by its name.
         """
-        outcome: Outcome = await self._engine.call(definition_of(fn), args, kwargs)
-        result: T = self._take(outcome)
+        result: T = self._take(await self._engine.call(TaskCall(definition_of(fn), args, kwargs)))
         return result
 
     def map(self, fn: AnyTask[[I], T], items: Iterable[I], /, *, limit: int = 50) -> Coroutine[Any, Any, list[T]]:
@@ -153,6 +156,37 @@ class Run(_RunBase):
         The first failure cancels the rest and is raised.
         """
         return self._engine.each(lambda item: self.task(fn, item), items, limit)
+
+    async def sleep(self, name: str, duration: timedelta, /) -> None:
+        """Returns *duration* after the call; the run gives its place up meanwhile, unless that is soon.
+
+        The moment set by the first call under *name* stands, whatever *duration* says later. An operator may wake the
+        run early. Raises ConfigurationError for a name or a duration that is none.
+
+        Wait by the run's own methods only: `asyncio.sleep` and `asyncio.timeout` are not recorded, and end unheard
+        when the run parks.
+        """
+        self._take(await self._engine.call(SleepCall(name, duration)))
+
+    async def sleep_until(self, name: str, when: datetime, /) -> None:
+        """Returns at *when*, which has a time zone; otherwise as `sleep`."""
+        self._take(await self._engine.call(SleepCall(name, when)))
+
+    @overload
+    async def wait_event(self, event: str, /, *, timeout: timedelta | None = None) -> Any: ...
+    @overload
+    async def wait_event(self, event: Event[T], /, *, timeout: timedelta | None = None) -> T: ...
+    @overload
+    async def wait_event(self, event: Event[T], /, *, timeout: timedelta, default: D) -> T | D: ...
+    async def wait_event(
+        self, event: Event[Any] | str, /, *, timeout: timedelta | None = None, default: object = NO_DEFAULT
+    ) -> Any:
+        """The value of the run's oldest event of that name that no wait has taken, sent before this call or after it.
+
+        Without one after *timeout*, returns *default* or raises WaitTimeout. Raises EventInvalid when the value is not
+        what *event* says; the event is used up then too.
+        """
+        return self._take(await self._engine.call(EventCall(event, timeout, default)))
 
 
 def clock_ms(moment: datetime) -> int:

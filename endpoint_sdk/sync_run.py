@@ -1,20 +1,25 @@
 """What a `def` workflow holds: the same run, with blocking calls."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from endpoint_sdk.events import Event
 from endpoint_sdk.run import RunInfo, _RunBase
+from endpoint_sdk.task_call import TaskCall
 from endpoint_sdk.tasks import AnyTask, definition_of
+from endpoint_sdk.wait_call import NO_DEFAULT, EventCall, SleepCall
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from endpoint_sdk.pending_call import Call, Outcome
     from endpoint_sdk.replay import Engine
-    from endpoint_sdk.task_call import Outcome
     from endpoint_sdk.thread_handler import ThreadHandler
 
 P = ParamSpec("P")
 T = TypeVar("T")
+D = TypeVar("D")
 I = TypeVar("I")  # noqa: E741 - the input of a workflow or task
 
 
@@ -47,7 +52,7 @@ class SyncRun(_RunBase):
 
     def submit(self, fn: AnyTask[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]:
         """Starts *fn* and returns at once; several submitted tasks run side by side."""
-        return TaskFuture(self, self._handler.submit(self._engine.starter(definition_of(fn), args, kwargs)))
+        return TaskFuture(self, self._submit(TaskCall(definition_of(fn), args, kwargs)))
 
     def map(self, fn: AnyTask[[I], T], items: Iterable[I], /, *, limit: int = 50) -> list[T]:
         """The results of *fn* for each item, in the order of *items*; at most *limit* run at once."""
@@ -58,6 +63,29 @@ class SyncRun(_RunBase):
                 results.append(under_way.pop(0).result())
             under_way.append(self.submit(fn, item))
         return results + [future.result() for future in under_way]
+
+    def sleep(self, name: str, duration: timedelta, /) -> None:
+        """As `Run.sleep`."""
+        self._await(self._submit(SleepCall(name, duration)))
+
+    def sleep_until(self, name: str, when: datetime, /) -> None:
+        """As `Run.sleep_until`."""
+        self._await(self._submit(SleepCall(name, when)))
+
+    @overload
+    def wait_event(self, event: str, /, *, timeout: timedelta | None = None) -> Any: ...
+    @overload
+    def wait_event(self, event: Event[T], /, *, timeout: timedelta | None = None) -> T: ...
+    @overload
+    def wait_event(self, event: Event[T], /, *, timeout: timedelta, default: D) -> T | D: ...
+    def wait_event(
+        self, event: Event[Any] | str, /, *, timeout: timedelta | None = None, default: object = NO_DEFAULT
+    ) -> Any:
+        """As `Run.wait_event`."""
+        return self._await(self._submit(EventCall(event, timeout, default)))
+
+    def _submit(self, call: "Call") -> "Future[Outcome]":
+        return self._handler.submit(self._engine.starter(call))
 
     def _await(self, future: "Future[Outcome]") -> object:
         return self._take(self._handler.wait(future))

@@ -1,73 +1,56 @@
-"""One call of a task, from the workflow's asking to its outcome."""
+"""Calls of tasks."""
 
-import asyncio
-import contextvars
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from endpoint_sdk.addresses import Address, Key
-from endpoint_sdk.tasks import Definition
-
-# parked: without a record while records are unconsumed · held: ready, but no task may start · retry: until its next
-# attempt · busy: writing a record or making sure of the claim · body, thread: user code runs
-Stage = Literal["parked", "held", "retry", "busy", "body", "thread"]
+from endpoint_sdk import addresses, failures
+from endpoint_sdk.addresses import Address
+from endpoint_sdk.errors import ConfigurationError
+from endpoint_sdk.pending_call import Call, Outcome
+from endpoint_sdk.tasks import Definition, code_of
+from endpoint_sdk.wire import clock, messages
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What a call gives back: a value, or an error to raise; `finished_ms` is the record's time."""
+class TaskCall(Call):
+    """A call of the task *definition*; raises TypeError or ConfigurationError for arguments it cannot have."""
 
-    value: Any
-    error: Exception | None
-    finished_ms: int
-
-
-class Call:
-    """A call the workflow made and has no outcome of yet; `deliver` hands it over, once.
-
-    Bodies see the context variables of the code that called. `key` is known once the call is numbered.
-    """
-
-    key: Key
-
-    def __init__(
-        self,
-        definition: Definition,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        address: Address,
-        preview: str,
-    ) -> None:
+    def __init__(self, definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        data = definition.arguments(args, kwargs)
+        super().__init__(Address("task", definition.name, addresses.args_hash(data)), addresses.preview(data))
         self.definition = definition
         self.args = args
         self.kwargs = kwargs
-        self.address = address
-        self.preview = preview
-        self.context = contextvars.copy_context()
-        self.deliver: Callable[[Outcome], None] = _nobody
-        self.stage: Stage = "parked"
-        self.driver: asyncio.Task[None] | None = None
-        self.retry_at_ms = 0
-        self.dropped = False
 
-    def drop(self) -> None:
-        """Nobody waits for this call any more: its waits and an `async def` body end, other steps finish unheard."""
-        if self.dropped:
-            return  # a second cancellation would cut short how the body unwinds
-        self.dropped = True
-        if self.driver is not None and self.stage in ("held", "retry", "body"):
-            self.driver.cancel()
+    def read(self, record: messages.Record, run_id: str) -> Outcome:
+        """The task's result, or TaskFailed or OutcomeUnknown; raises PayloadError."""
+        finished_ms = clock.known_ms(record.finished_at)
+        if record.error is not None:
+            return Outcome(None, failures.raised(self.key, record.attempt, record.error, run_id), finished_ms)
+        data = b"null" if not record.value else record.value
+        value = self.definition.result.decode(data, f"result of {self.definition.place}")
+        return Outcome(value, None, finished_ms)
 
-    def view(self) -> dict[str, Any]:
-        """The call for people."""
-        return {
-            "kind": self.address.kind,
-            "name": self.address.name,
-            "ordinal": self.key.ordinal,
-            "preview": self.preview,
-        }
+    def wait(self) -> messages.WaitFor:
+        """Its next attempt."""
+        address = self.address
+        deadline = None if self.due_ms is None else clock.to_wire(self.due_ms)
+        return messages.WaitFor("retry", address.name, self.key.ordinal, address.args_hash, deadline)
 
 
-def _nobody(_: Outcome) -> None:
-    """The taker of an outcome before there is one."""
+class Functions:
+    """The functions behind the task names of one run."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Callable[..., Any]] = {}
+
+    def check(self, call: Call) -> None:
+        """Raises ConfigurationError when another function has gone by the name of *call*'s task."""
+        if not isinstance(call, TaskCall):
+            return
+        name, fn = call.definition.name, call.definition.fn
+        known = self._known.setdefault(name, fn)
+        if known is not fn:
+            raise ConfigurationError(
+                f"two functions go by the task name {name!r} in one run, {code_of(known)} and {code_of(fn)}; give one "
+                "of them another name="
+            )

@@ -12,7 +12,7 @@ from typing import Any, Final
 from endpoint_sdk.bodies import Returned
 from endpoint_sdk.context import IN_WORKFLOW
 from endpoint_sdk.errors import HandlerStopped
-from endpoint_sdk.task_call import Outcome
+from endpoint_sdk.pending_call import Outcome
 
 _log: Final = logging.getLogger(__name__)
 

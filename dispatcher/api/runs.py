@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeVar, get_args
 import msgspec
 from msgspec.json import Decoder
 
-from dispatcher import claims, completion, errors, operations, runs, submission
+from dispatcher import cancelling, claims, completion, control, errors, operations, runs, submission
 from dispatcher import why as why_service
 from dispatcher.access import Caller
 from dispatcher.api import bodies, queries
@@ -23,6 +23,7 @@ from endpoint_sdk.wire import identity, limits
 from endpoint_sdk.wire.messages import Status
 from endpoint_sdk.wire.operating import (
     CancelRun,
+    Nothing,
     ReleaseRun,
     RequeueRun,
     RunAnswer,
@@ -47,7 +48,7 @@ class _Change(Protocol[T_contra]):
     ) -> RunView: ...
 
 
-class _Reader(Protocol):
+class Reader(Protocol):
     async def __call__(
         self, store: Store, namespace: str, run_id: str, *, limit: int, after: int
     ) -> tuple[Sequence[Any], int | None]: ...
@@ -84,7 +85,7 @@ async def get(call: Call) -> Answer:
     caller = await call.caller("read")
     queries.parse(call, ())
     held = call.services
-    return answer(RunAnswer(await runs.get(held.store, held.settings.recovery, caller.namespace, _run_id(call))))
+    return answer(RunAnswer(await runs.get(held.store, held.settings.recovery, caller.namespace, run_id(call))))
 
 
 async def list_(call: Call) -> Answer:
@@ -113,7 +114,7 @@ async def list_(call: Call) -> Answer:
 
 async def transitions(call: Call) -> Answer:
     caller = await call.caller("read")
-    return await _history(call, caller, runs.transitions_of, first=-1)
+    return await history(call, caller, runs.transitions_of, first=-1)
 
 
 async def records(call: Call) -> Answer:
@@ -122,23 +123,23 @@ async def records(call: Call) -> Answer:
         given = queries.parse(call, ("after",))
         after = queries.number(given, "after", 0, 0, _LAST)
         held, credential = call.services, token(call, WRITE_PREFIX)
-        return _page(await claims.records_for_claim(held.store, held.keys, _run_id(call), credential, after))
+        return _page(await claims.records_for_claim(held.store, held.keys, run_id(call), credential, after))
     caller = await call.caller("read")
-    return await _history(call, caller, runs.records_of, first=0)
+    return await history(call, caller, runs.records_of, first=0)
 
 
 async def result(call: Call) -> Answer:
     """200 once the run has ended, 202 when `waitMs` ends first."""
     caller = await call.caller("read")
     wait_ms = queries.number(queries.parse(call, ("waitMs",)), "waitMs", 0, 0, limits.MAX_WAIT_MS)
-    run_id, store = _run_id(call), call.services.store
-    found = await runs.result(store, caller.namespace, run_id)
+    wanted, store = run_id(call), call.services.store
+    found = await runs.result(store, caller.namespace, wanted)
     if not is_terminal(found.status) and wait_ms:
         deadline = time.monotonic() + wait_ms / 1_000
-        with call.services.completion.watch(run_id) as ended:
+        with call.services.completion.watch(wanted) as ended:
             while True:
                 # Read first: the run may have ended between the last look and the watch.
-                found = await runs.result(store, caller.namespace, run_id)
+                found = await runs.result(store, caller.namespace, wanted)
                 left = deadline - time.monotonic()
                 if is_terminal(found.status) or left <= 0:
                     break
@@ -150,7 +151,7 @@ async def why(call: Call) -> Answer:
     caller = await call.caller("read")
     queries.parse(call, ())
     held = call.services
-    found = await why_service.why(held.store, held.registry, held.settings, caller.namespace, _run_id(call))
+    found = await why_service.why(held.store, held.registry, held.settings, caller.namespace, run_id(call))
     return answer(found)
 
 
@@ -161,17 +162,18 @@ def _operation(decoder: Decoder[T], change: _Change[T]) -> Handler:
         caller = await call.caller("operate")
         request = await bodies.decoded(call, decoder, empty=b"{}")
         held = call.services
-        run = await change(held.store, held.settings, caller.namespace, _run_id(call), request, caller.actor)
+        run = await change(held.store, held.settings, caller.namespace, run_id(call), request, caller.actor)
         return answer(RunAnswer(run))
 
     return handle
 
 
-def _run_id(call: Call) -> str:
-    run_id = call.arguments["run_id"]
-    if not identity.is_id("run", run_id):
+def run_id(call: Call) -> str:
+    """The run the path names. Raises BadRequest `bad_parameter` for what is no run's id."""
+    found = call.arguments["run_id"]
+    if not identity.is_id("run", found):
         raise errors.BadRequest("bad_parameter", "A run id is run_ and 26 characters.")
-    return run_id
+    return found
 
 
 def _checked(request: SubmitRun, place: str) -> SubmitRun:
@@ -204,11 +206,12 @@ def _page(found: tuple[Sequence[Any], Any]) -> Answer:
     return answer({"items": items, "next": after})
 
 
-async def _history(call: Call, caller: Caller, read: _Reader, *, first: int) -> Answer:
+async def history(call: Call, caller: Caller, read: Reader, *, first: int) -> Answer:
+    """A page of what *read* finds of a run, its numbers beginning after *first*."""
     given = queries.parse(call, ("limit", "after"))
     after = queries.number(given, "after", first, 0, _LAST)
     return _page(
-        await read(call.services.store, caller.namespace, _run_id(call), limit=queries.limit(given), after=after)
+        await read(call.services.store, caller.namespace, run_id(call), limit=queries.limit(given), after=after)
     )
 
 
@@ -221,7 +224,10 @@ ROUTES: Final = (
     Route("GET", "/v1/runs/{run_id}/records", records),
     Route("GET", "/v1/runs/{run_id}/result", result),
     Route("GET", "/v1/runs/{run_id}/why", why),
-    Route("POST", "/v1/runs/{run_id}/cancel", _operation(Decoder(CancelRun), operations.cancel)),
+    Route("POST", "/v1/runs/{run_id}/cancel", _operation(Decoder(CancelRun), cancelling.cancel)),
     Route("POST", "/v1/runs/{run_id}/release", _operation(Decoder(ReleaseRun), operations.release)),
+    Route("POST", "/v1/runs/{run_id}/wake", _operation(Decoder(Nothing), control.wake)),
+    Route("POST", "/v1/runs/{run_id}/pause", _operation(Decoder(Nothing), control.pause)),
+    Route("POST", "/v1/runs/{run_id}/resume", _operation(Decoder(Nothing), control.resume)),
     Route("POST", "/v1/runs/{run_id}/requeue", _operation(Decoder(RequeueRun), operations.requeue)),
 )

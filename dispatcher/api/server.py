@@ -3,7 +3,7 @@
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.api import endpoints, executing, health, keys, overview, publishers, runs
+from dispatcher.api import endpoints, events, executing, health, keys, overview, publishers, runs
 from dispatcher.api import errors as api_errors
 from dispatcher.api.bodies import ClientGone
 from dispatcher.api.call import Answer, AsgiScope, Call, Receive, Send
@@ -15,6 +15,7 @@ _ROUTES: Final = Routes(
     [
         *executing.ROUTES,
         *runs.ROUTES,
+        *events.ROUTES,
         *endpoints.ROUTES,
         *publishers.ROUTES,
         *keys.ROUTES,

@@ -31,6 +31,8 @@ def start(
     priority: Annotated[int, typer.Option(min=0, max=9)] = 5,
     pool: Annotated[str, typer.Option()] = "default",
     tag: Tags = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds until the run is due.", min=0)] = None,
+    due_at: Annotated[str | None, typer.Option(help="When the run is due: 2026-12-24T18:00:00Z.")] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the result.", min=0)] = 0,
     watch: Annotated[bool, typer.Option("--watch", help="Tell what happens until the run has ended.")] = False,
     o: Output = Format.TABLE,
@@ -48,6 +50,8 @@ def start(
         "priority": priority,
         "pool": pool,
         "tags": _tags(tag),
+        "delayMs": None if delay is None else round(delay * 1_000),
+        "dueAt": due_at,
     }
     text = client.call("POST", "/v1/runs", body)
     run_id = json.loads(text)["run"]["id"]
@@ -175,6 +179,60 @@ def release(
 ) -> None:
     """Take a running run from its executor and deliver it again."""
     _operate(Client(url, api_key, namespace, o), run_id, "release", {"reason": reason}, o)
+
+
+@commands.command("pause")
+def pause(
+    run_id: RunId,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Pause a run: at once, or at the next task boundary of one that is running."""
+    _operate(Client(url, api_key, namespace, o), run_id, "pause", {}, o)
+
+
+@commands.command("resume")
+def resume(
+    run_id: RunId,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Let a paused run go on where it was."""
+    _operate(Client(url, api_key, namespace, o), run_id, "resume", {}, o)
+
+
+@commands.command("wake")
+def wake(
+    run_id: RunId,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """End the waits of a run now, or start one that is scheduled."""
+    _operate(Client(url, api_key, namespace, o), run_id, "wake", {}, o)
+
+
+@commands.command("send")
+def send(
+    run_id: RunId,
+    event: Annotated[str, typer.Argument(help="The event's name.")],
+    value: Annotated[str, typer.Argument(help="JSON, @FILE, or - for standard input.")] = "null",
+    event_id: Annotated[str | None, typer.Option(help="A run takes one event of a name and an id.")] = None,
+    o: Output = Format.TABLE,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = "",
+    namespace: Namespace = None,
+) -> None:
+    """Send an event to a run."""
+    client = Client(url, api_key, namespace, o)
+    body = {"name": event, "value": _input(value), "eventId": event_id}
+    text = client.call("POST", f"{_path(run_id)}/events", body)
+    output.show(text, o, lambda data: output.facts(list(data.items())))
 
 
 @commands.command("requeue")

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from dispatcher.store.schema import CLAIMED, PENDING, PUBLISHED, now
+from dispatcher.store.schema import CLAIMED, PENDING, PUBLISHED, now, run
 from dispatcher.store.schema import outbox_entry as t
 from dispatcher.store.session import Session, Statement, columns_of
+from endpoint_sdk.wire.messages import Stop
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -39,6 +40,14 @@ class Entry(msgspec.Struct, frozen=True):
     route: str | None
     published_at: int | None
     copies: int
+    signals: int
+
+
+class Seen(NamedTuple):
+    """What the holder of a claim is told when it writes: what it is asked to do, the number of the newest signal."""
+
+    stop: Stop | None
+    signal_seq: int
 
 
 COLUMNS: Final = columns_of(Entry, t)
@@ -91,15 +100,20 @@ _CLAIM: Final = Statement(
         recorded_at=None,
         failures=0,
         copies=0,
+        signals=0,
     )
 )
+_seen: Final = [
+    sa.select(run.c[name]).where(run.c.id == t.c.run_id).correlate(t).scalar_subquery() for name in Seen._fields
+]
 _FREE: Final = (
     sa.select(t.c.run_id).where(_held).with_for_update(skip_locked=True).cte("free").prefix_with("MATERIALIZED")
 )
-_REFRESH: Final = Statement(
-    sa.update(t).where(t.c.run_id == _FREE.c.run_id).values(refreshed_at=now).returning(t.c.run_id)
+_REFRESH: Final = Statement(sa.update(t).where(t.c.run_id == _FREE.c.run_id).values(refreshed_at=now).returning(*_seen))
+_PROGRESS: Final = Statement(
+    sa.update(t).where(_held).values(refreshed_at=now, recorded_at=now, endings=0, kills=0).returning(*_seen)
 )
-_PROGRESS: Final = Statement(sa.update(t).where(_held).values(refreshed_at=now, recorded_at=now, endings=0, kills=0))
+_SIGNALS: Final = Statement(sa.update(t).where(_this).values(signals=_p("b_signals", sa.Integer)))
 _RELEASE: Final = Statement(
     sa.update(t)
     .where(_held)
@@ -210,17 +224,24 @@ def claim(session: Session, run_id: str, revision: int, claim_id: str, push_numb
     )
 
 
-def refresh(session: Session, run_id: str, revision: int, claim_id: str) -> bool:
-    """Whether the claim is held and its entry was free to say so: then it counts as alive from now.
+def refresh(session: Session, run_id: str, revision: int, claim_id: str) -> Seen | None:
+    """Something if the claim is held and its entry was free to say so: then it counts as alive from now.
 
     Never waits: one entry that is being written must not make a process late for all its other claims.
     """
-    return session.one(_REFRESH, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id) is not None
+    row = session.one(_REFRESH, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id)
+    return Seen(*row) if row else None
 
 
-def note_progress(session: Session, run_id: str, revision: int, claim_id: str) -> bool:
+def note_progress(session: Session, run_id: str, revision: int, claim_id: str) -> Seen | None:
     """As `refresh`; a new record was written, so endings and kills start again at 0."""
-    return session.run(_PROGRESS, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id) == 1
+    row = session.one(_PROGRESS, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id)
+    return Seen(*row) if row else None
+
+
+def note_signals(session: Session, run_id: str, seq: int) -> None:
+    """Record *seq* is the newest outcome of a wait that was written while the claim is held."""
+    session.run(_SIGNALS, b_run_id=run_id, b_signals=seq)
 
 
 def release(session: Session, entry: Entry, *, due_at: int, endings: int, kills: int) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from dispatcher import lifecycle
-from dispatcher.store.schema import outbox_entry, record, run, run_transition
+from dispatcher.store.schema import event, outbox_entry, record, run, run_transition, wait
 from dispatcher.store.session import Session, Statement
 from endpoint_sdk.wire.messages import Status
 
@@ -38,10 +38,43 @@ _DOUBLES: Final = Statement(
     .group_by(record.c.run_id, record.c.kind, record.c.name, record.c.args_hash, record.c.ordinal)
     .having(sa.func.count() > 1)
 )
+_PARKED: Final = Statement(
+    sa.select(
+        run.c.id,
+        run.c.status,
+        run.c.stop,
+        run.c.due_at,
+        run.c.wake_at,
+        run.c.parked_as,
+        sa.func.count(wait.c.kind),
+        sa.func.min(wait.c.deadline_at),
+    )
+    .select_from(run.outerjoin(wait, wait.c.run_id == run.c.id))
+    .group_by(run.c.id)
+)
+_OF_PARKED: Final = (wait.c.run_id == run.c.id, run.c.status.in_([sa.literal(name) for name in lifecycle.PARKED]))
+_UNSEEN: Final = Statement(
+    sa.select(run.c.id, event.c.name, event.c.number)
+    .join_from(run, wait, sa.and_(*_OF_PARKED, wait.c.kind == sa.literal("event")))
+    .join(event, sa.and_(event.c.run_id == run.c.id, event.c.name == wait.c.name, event.c.consumed.is_(None)))
+    .where(sa.or_(wait.c.deadline_at.is_(None), event.c.at <= wait.c.deadline_at))
+)
+_ANSWERED: Final = Statement(
+    sa.select(run.c.id, wait.c.kind, wait.c.name)
+    .join_from(run, wait, sa.and_(*_OF_PARKED))
+    .join(
+        record,
+        sa.and_(
+            record.c.run_id == run.c.id,
+            *(record.c[name] == wait.c[name] for name in ("kind", "name", "args_hash", "ordinal")),
+            record.c.phase == sa.literal("ended"),
+        ),
+    )
+)
 
 
 def check(session: Session) -> list[str]:
-    """Every breach of I1, I2, I7, I8 and I14 that the rows show, a sentence each; empty when all is well."""
+    """Every breach of I1, I2, I7, I8, I9 and I14 that the rows show, a sentence each; empty when all is well."""
     found: list[str] = []
     latest: dict[str, tuple[int, str, str | None]] = {}
     for run_id, revision, before, after, request_id in session.all(_HISTORY):
@@ -56,6 +89,14 @@ def check(session: Session) -> list[str]:
             found.append(f"I2 {run_id} is {status} at {revision}, its history ends at {last}")
         elif status == "running" and last[2] != claim_id:
             found.append(f"I1 {run_id} is held by a claim its history does not know")
+    for row in session.all(_PARKED):
+        found += _wait_breaches(*row)
+    found += [
+        f"I9 {run_id} is parked with event {name} {number} unread" for run_id, name, number in session.all(_UNSEEN)
+    ]
+    found += [
+        f"I9 {run_id} waits for {kind} {name}, which has an outcome" for run_id, kind, name in session.all(_ANSWERED)
+    ]
     found += [f"I7 {run_id} completed {name} twice at one address" for run_id, name in session.all(_DOUBLES)]
     return found
 
@@ -81,6 +122,30 @@ def _entry_breaches(
     if entry is not None and entry_revision != revision:
         return [f"I8 {run_id} is at {revision}, its entry at {entry_revision}"]
     return []
+
+
+def _wait_breaches(
+    run_id: str,
+    status: Status,
+    stop: str | None,
+    due_at: int | None,
+    wake_at: int | None,
+    parked_as: Status | None,
+    waits: int,
+    deadline_at: int | None,
+) -> list[str]:
+    """A parked run waits for something, and the timers know until when; nobody else is in their list."""
+    breaches = []
+    due = {"scheduled": due_at}.get(status, deadline_at if status in lifecycle.PARKED else None)
+    if wake_at != due:
+        breaches.append(f"I9 {run_id} is {status}, due at {due}, and the timers know {wake_at}")
+    if status in lifecycle.PARKED and not waits:
+        breaches.append(f"I9 {run_id} is {status} and waits for nothing")
+    if (status == "paused") != (parked_as is not None):
+        breaches.append(f"{run_id} is {status} and would go back to {parked_as}")
+    if stop == "pause" and status != "running":
+        breaches.append(f"{run_id} is {status} under a request to pause")
+    return breaches
 
 
 def _delivery_breaches(run_id: str, entry: str | None, delivery: Sequence[object]) -> list[str]:

@@ -86,6 +86,7 @@ def _claim(kind: Kind) -> Statement:
             recorded_at=None,
             failures=0,
             copies=0,
+            signals=0,
         )
         .returning(*COLUMNS)
     )

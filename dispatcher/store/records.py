@@ -44,6 +44,18 @@ _PAGE: Final = Statement(
     .order_by(t.c.seq)
     .limit(sa.bindparam("b_limit", type_=sa.Integer()))
 )
+_BY_CLAIM: Final = Statement(
+    sa.select(*_COLUMNS)
+    .where(_of_run, t.c.claim_id == sa.bindparam("b_claim_id"), t.c.seq > sa.bindparam("b_after", type_=sa.Integer()))
+    .order_by(t.c.seq)
+)
+_ENDED: Final = Statement(
+    sa.select(t.c.ordinal).where(
+        _of_run,
+        *(t.c[name] == _PARAMETERS[name] for name in ("kind", "name", "args_hash", "phase")),
+        t.c.ordinal.between(sa.bindparam("b_first", type_=sa.Integer()), sa.bindparam("b_last", type_=sa.Integer())),
+    )
+)
 
 
 def last_seq(session: Session, run_id: str) -> int:
@@ -69,6 +81,26 @@ def last(session: Session, run_id: str) -> Row | None:
     """The newest record."""
     found = session.one(_LAST, b_run_id=run_id)
     return Row(*found) if found else None
+
+
+def by_claim(session: Session, run_id: str, claim_id: str, *, after: int) -> list[Row]:
+    """The records written under *claim_id* beyond number *after*, in order."""
+    return [Row(*row) for row in session.all(_BY_CLAIM, b_run_id=run_id, b_claim_id=claim_id, b_after=after)]
+
+
+def ended(session: Session, run_id: str, kind: str, name: str, args_hash: str, *, first: int, last: int) -> set[int]:
+    """The ordinals from *first* to *last* of calls at that address which have an ended record."""
+    rows = session.all(
+        _ENDED,
+        b_run_id=run_id,
+        b_kind=kind,
+        b_name=name,
+        b_args_hash=args_hash,
+        b_phase="ended",
+        b_first=first,
+        b_last=last,
+    )
+    return {ordinal for (ordinal,) in rows}
 
 
 def page(session: Session, run_id: str, *, after: int, limit: int) -> list[Row]:

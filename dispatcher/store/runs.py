@@ -1,5 +1,6 @@
 """Runs: the wide, cold rows. Every move of a status goes through `move`, which guards it and writes its history."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from dispatcher.store import transitions
 from dispatcher.store.schema import now
 from dispatcher.store.schema import run as t
 from dispatcher.store.session import Session, Statement, columns_of
-from endpoint_sdk.wire.messages import Status
+from endpoint_sdk.wire.messages import Status, Stop
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -37,7 +38,7 @@ class Row(msgspec.Struct, frozen=True):
     updated_at: int
     finished_at: int | None
     signal_seq: int
-    stop: str | None
+    stop: Stop | None
     cancel_forced_at: int | None
     ever_claimed: int
     deliveries: int
@@ -45,10 +46,18 @@ class Row(msgspec.Struct, frozen=True):
     result: bytes | None
     error: bytes | None
     traceparent: str | None
+    wake_at: int | None
+    parked_as: Status | None
+    cancel_reason: str | None
+    event_seq: int
 
 
 def _p(name: str, kind: type[sa.types.TypeEngine[Any]] = sa.Text) -> sa.BindParameter[Any]:
     return sa.bindparam(name, type_=kind())
+
+
+def _literals(statuses: Iterable[Status]) -> list[sa.ColumnClause[Any]]:
+    return [sa.literal_column(f"'{status}'") for status in sorted(statuses)]
 
 
 COLUMNS: Final = columns_of(Row, t)
@@ -64,6 +73,17 @@ _BY_REQUEST: Final = Statement(
     sa.select(*COLUMNS).where(t.c.namespace == _p("b_namespace"), t.c.request_id == _p("b_request_id"))
 )
 _NOTE: Final = Statement(sa.update(t).where(_this).values(note=_p("b_note"), updated_at=now))
+_STOP: Final = Statement(sa.update(t).where(_this).values(stop=_p("b_stop"), updated_at=now))
+_CANCEL: Final = Statement(
+    sa.update(t)
+    .where(_this)
+    .values(
+        stop=sa.literal_column("'cancel'"),
+        cancel_reason=_p("b_reason"),
+        cancel_forced_at=_p("b_forced_at", sa.BigInteger),
+        updated_at=now,
+    )
+)
 _BORN: Final[dict[str, type[sa.types.TypeEngine[Any]]]] = {
     "id": sa.Text,
     "namespace": sa.Text,
@@ -78,18 +98,20 @@ _BORN: Final[dict[str, type[sa.types.TypeEngine[Any]]]] = {
 }
 _INSERT_VALUES: Final[dict[str, Any]] = {
     **{name: _p(f"b_{name}", kind) for name, kind in _BORN.items()},
-    "status": sa.literal_column("'queued'"),
+    "status": _p("b_status"),
     "revision": 0,
     "attempt": 1,
     "created_at": _p("b_now", sa.BigInteger),
-    "queued_at": _p("b_now", sa.BigInteger),
-    "due_at": _p("b_now", sa.BigInteger),
+    "queued_at": _p("b_queued_at", sa.BigInteger),
+    "due_at": _p("b_due_at", sa.BigInteger),
+    "wake_at": _p("b_wake_at", sa.BigInteger),
     "updated_at": _p("b_now", sa.BigInteger),
 }
 
 
 # PostgreSQL's construct for ON CONFLICT DO NOTHING compiles to the same words for SQLite.
 _INSERT: Final = Statement(postgresql.insert(t).values(**_INSERT_VALUES).on_conflict_do_nothing().returning(*COLUMNS))
+_ends: Final = _p("b_to").in_(_literals(lifecycle.TERMINAL))
 _MOVE: Final = Statement(
     sa.update(t)
     .where(_this, t.c.revision == _p("b_revision", sa.Integer), t.c.status == _p("b_from"))
@@ -105,17 +127,34 @@ _MOVE: Final = Statement(
         ever_claimed=sa.case((_p("b_to") == sa.literal_column("'running'"), 1), else_=t.c.ever_claimed),
         queued_at=sa.case((_p("b_to") == sa.literal_column("'queued'"), now), else_=t.c.queued_at),
         finished_at=sa.case(
-            (_p("b_to").in_([sa.literal_column(f"'{status}'") for status in sorted(lifecycle.TERMINAL)]), now),
+            (_ends, now),
             else_=sa.null(),
         ),
+        # A request to pause is met when the run is paused, and nothing is asked of a run that cannot go on. That a run
+        # was to be cancelled stays with it.
+        stop=sa.case(
+            (sa.and_(_ends, t.c.stop == sa.literal_column("'pause'")), sa.null()),
+            (_p("b_to").in_(_literals({"paused", "stalled"})), sa.null()),
+            else_=t.c.stop,
+        ),
+        cancel_forced_at=sa.case((_ends, sa.null()), else_=t.c.cancel_forced_at),
+        wake_at=_p("b_wake_at", sa.BigInteger),
+        parked_as=_p("b_parked_as"),
         updated_at=now,
     )
     .returning(*COLUMNS)
 )
+_SIGNAL: Final = Statement(
+    sa.update(t)
+    .where(_this)
+    .values(signal_seq=t.c.signal_seq + 1, event_seq=t.c.event_seq + 1)
+    .returning(t.c.event_seq)
+)
+_WAKE_AT: Final = Statement(sa.update(t).where(_this).values(wake_at=_p("b_wake_at", sa.BigInteger)))
 
 
 class Birth(msgspec.Struct, frozen=True):
-    """What a submit decides about a run; the rest follows from being born queued at revision 0."""
+    """What a submit decides about a run, born at revision 0: queued, or scheduled for *due_at* or in *delay_ms*."""
 
     id: str
     namespace: str
@@ -127,6 +166,8 @@ class Birth(msgspec.Struct, frozen=True):
     idempotency_key: str | None
     request_id: str | None
     input: bytes
+    due_at: int | None = None
+    delay_ms: int = 0
 
 
 def get(session: Session, run_id: str) -> Row | None:
@@ -154,10 +195,44 @@ def by_request(session: Session, namespace: str, request_id: str) -> Row | None:
 
 
 def insert(session: Session, birth: Birth, now_ms: int) -> Row | None:
-    """The run, born queued at revision 0, or None when its idempotency key or request id is taken."""
-    values = {f"b_{name}": getattr(birth, name) for name in birth.__struct_fields__}
-    row = session.one(_INSERT, **values, b_now=now_ms)
+    """The run, born at revision 0, or None when its idempotency key or request id is taken.
+
+    It is queued if it is due at *now_ms*, else scheduled.
+    """
+    due_at = (now_ms if birth.due_at is None else birth.due_at) + birth.delay_ms
+    later = due_at > now_ms
+    row = session.one(
+        _INSERT,
+        **{f"b_{name}": getattr(birth, name) for name in _BORN},
+        b_now=now_ms,
+        b_status="scheduled" if later else "queued",
+        b_queued_at=None if later else now_ms,
+        b_due_at=due_at,
+        b_wake_at=due_at if later else None,
+    )
     return Row(*row) if row else None
+
+
+def signal(session: Session, run_id: str) -> int:
+    """One more event has come to the run, locked by the caller: answers the event's number."""
+    row = session.one(_SIGNAL, b_id=run_id)
+    assert row is not None, "the run is locked"
+    return int(row[0])
+
+
+def set_wake_at(session: Session, run_id: str, wake_at: int | None) -> None:
+    """The timers look at the run at *wake_at*, or never."""
+    session.run(_WAKE_AT, b_id=run_id, b_wake_at=wake_at)
+
+
+def set_stop(session: Session, run_id: str, stop: Stop | None) -> None:
+    """The executor of the run is asked to *stop*, or to go on."""
+    session.run(_STOP, b_id=run_id, b_stop=stop)
+
+
+def request_cancel(session: Session, run_id: str, reason: str | None, forced_at: int) -> None:
+    """The run is to cancel itself until *forced_at*; a request to pause ends with that."""
+    session.run(_CANCEL, b_id=run_id, b_reason=reason, b_forced_at=forced_at)
 
 
 def set_note(session: Session, run_id: str, note: str) -> None:
@@ -181,8 +256,12 @@ def move(
     error: bytes | None = None,
     version: str | None = None,
     deliveries: int = 0,
+    wake_at: int | None = None,
+    parked_as: Status | None = None,
 ) -> Row | None:
     """The run one revision on and in status *after*, its history appended; None when it had moved already.
+
+    A request to pause ends when the run is paused, stalled or ended; *wake_at* and *parked_as* are gone unless given.
 
     Raises ValueError for a move the lifecycle does not know: a mistake of ours, never of a caller.
     """
@@ -200,9 +279,14 @@ def move(
         b_result=result,
         b_error=error,
         b_deliveries=deliveries,
+        b_wake_at=wake_at,
+        b_parked_as=parked_as,
     )
     if row is None:
         return None
+    moved = Row(*row)
+    if moved.stop == "cancel" and after in {"completed", "failed"}:
+        details = {**(details or {}), "cancelRequested": True}
     transitions.append(
         session,
         run_id,
@@ -214,4 +298,4 @@ def move(
         request_id=request_id,
         details=details,
     )
-    return Row(*row)
+    return moved

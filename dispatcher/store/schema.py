@@ -59,6 +59,13 @@ run: Final = sa.Table(
     sa.Column("result", sa.LargeBinary),
     sa.Column("error", sa.LargeBinary),
     sa.Column("traceparent", sa.Text),
+    # When a scheduled or parked run is due: its submit's time, or the earliest deadline of its waits. Of no other run.
+    sa.Column("wake_at", sa.BigInteger),
+    # The status a paused run goes back to.
+    sa.Column("parked_as", sa.Text),
+    sa.Column("cancel_reason", sa.Text),
+    # The number of the newest event sent to the run.
+    _count("event_seq"),
     sa.CheckConstraint(
         "(finished_at IS NOT NULL) = (status IN ('completed', 'failed', 'cancelled'))", name="run_finished_at_end"
     ),
@@ -81,6 +88,18 @@ run: Final = sa.Table(
     ),
     sa.Index("run_listing", "namespace", "id"),
     sa.Index("run_by_status", "namespace", "status", "id"),
+    sa.Index(
+        "run_wake_at",
+        "wake_at",
+        postgresql_where=sa.text("wake_at IS NOT NULL"),
+        sqlite_where=sa.text("wake_at IS NOT NULL"),
+    ),
+    sa.Index(
+        "run_cancel_forced_at",
+        "cancel_forced_at",
+        postgresql_where=sa.text("cancel_forced_at IS NOT NULL"),
+        sqlite_where=sa.text("cancel_forced_at IS NOT NULL"),
+    ),
 )
 
 # Narrow and hot. refreshed_at is in no index, so that a refresh stays a heap-only update (its fillfactor is set by the
@@ -113,6 +132,8 @@ outbox_entry: Final = sa.Table(
     sa.Column("published_at", sa.BigInteger),
     # Messages a broker was given since the run was last claimed: each doubles the time to the next.
     _count("copies"),
+    # The number of the newest outcome of a wait that a refused park wrote under the present claim, 0 for none.
+    _count("signals"),
     sa.CheckConstraint("status IN ('pending', 'published', 'claimed')", name="outbox_entry_status"),
     sa.CheckConstraint(
         "(status = 'claimed') = (claim_id IS NOT NULL AND claimed_at IS NOT NULL AND refreshed_at IS NOT NULL)",
@@ -192,6 +213,42 @@ record: Final = sa.Table(
     sa.Column("finished_at", sa.BigInteger),
     sa.Column("next_attempt_at", sa.BigInteger),
     sa.UniqueConstraint("run_id", "kind", "name", "args_hash", "ordinal", "attempt", "phase", name="record_address"),
+)
+
+# What a run waits for, from its park until the wait is answered: a wake-up by one wait leaves the others armed.
+wait: Final = sa.Table(
+    "wait",
+    metadata,
+    sa.Column("run_id", sa.Text, sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("args_hash", sa.Text, primary_key=True),
+    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("deadline_at", sa.BigInteger),
+    # Of a wait for many children: how many of them still run.
+    sa.Column("open", sa.Integer),
+)
+
+# The mailbox of a run, numbered under the run's lock; `consumed` is the number of the record that handed it out.
+event: Final = sa.Table(
+    "event",
+    metadata,
+    sa.Column("run_id", sa.Text, sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("event_id", sa.Text, nullable=False),
+    sa.Column("value", sa.LargeBinary, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("consumed", sa.Integer),
+    sa.UniqueConstraint("run_id", "name", "event_id", name="event_id"),
+    sa.Index(
+        "event_unconsumed",
+        "run_id",
+        "name",
+        "number",
+        postgresql_where=sa.text("consumed IS NULL"),
+        sqlite_where=sa.text("consumed IS NULL"),
+    ),
 )
 
 fleet: Final = sa.Table(

@@ -22,3 +22,8 @@ def from_wire(text: str) -> int:
     if moment.tzinfo is None:
         raise ValueError("a time needs its offset from UTC")
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def known_ms(text: str | None) -> int:
+    """Milliseconds since the epoch of *text*; 0 where there is none."""
+    return 0 if text is None else from_wire(text)

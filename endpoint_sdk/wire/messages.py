@@ -207,6 +207,7 @@ class Grant(Lenient, frozen=True):
     stop: Stop | None = None
     records: list[Record] = []
     records_after: int | None = None
+    waits: list["WaitFor"] = []
 
 
 class WantedWorkflow(Lenient, frozen=True):
@@ -285,14 +286,41 @@ class Stall(Lenient, frozen=True, tag_field="kind", tag="stall"):
     details: dict[str, Any] = {}
 
 
-Ending = Complete | Fail | Release | Stall
+WaitKind = Literal["sleep", "event", "child", "children", "retry"]
+
+
+class WaitFor(Compact, frozen=True):
+    """One thing a parked run waits for; `deadline` is when it stops waiting, None for never."""
+
+    kind: WaitKind
+    name: Annotated[str, Meta(max_length=limits.MAX_NAME, pattern=r"\A[^\x00]*\Z")]
+    ordinal: Natural
+    args_hash: Annotated[str, Meta(max_length=64, pattern=r"\A[^\x00]*\Z")] = ""
+    deadline: str | None = None
+
+
+class Park(Lenient, frozen=True, tag_field="kind", tag="park"):
+    """Gives the claim up until one of *waits* is answered; *told* says that the executor knows of a standing cancel."""
+
+    waits: Annotated[list[WaitFor], Meta(min_length=1, max_length=10_000)]
+    told: bool = False
+
+
+class Cancelled(Lenient, frozen=True, tag_field="kind", tag="cancelled"):
+    """Ends a run that was asked to cancel itself, once it has undone what it did."""
+
+
+Ending = Complete | Fail | Release | Stall | Park | Cancelled
 
 
 class Progress(Lenient, frozen=True):
+    """`signal_seq` is what the last answer said; `signals_after` the number of the newest outcome of a wait it has."""
+
     expected_revision: Natural
     claim_id: Id
     request_id: Id
     signal_seq: int = 0
+    signals_after: Natural = 0
     note: Reason | None = None
     records: Annotated[list[RecordIn], Meta(max_length=1_000)] = []
     ending: Ending | None = None

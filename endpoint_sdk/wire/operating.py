@@ -12,6 +12,7 @@ from endpoint_sdk.wire import limits
 from endpoint_sdk.wire.messages import (
     ErrorObject,
     ExecutorInfo,
+    Id,
     Lenient,
     Millis,
     Name,
@@ -23,6 +24,7 @@ from endpoint_sdk.wire.messages import (
     Stop,
     Strict,
     Tag,
+    WaitKind,
 )
 
 
@@ -51,7 +53,18 @@ class ClaimView(Lenient, frozen=True):
     stale_at: str
 
 
+class WaitView(Lenient, frozen=True):
+    """Something the run waits for; at *deadline*, if there is one, the wait is over whatever happens."""
+
+    kind: WaitKind
+    name: str
+    ordinal: int
+    deadline: str | None
+
+
 class RunView(Lenient, frozen=True):
+    """*wake_at* is when a scheduled or parked run is due; *waits* is empty in lists of runs."""
+
     id: str
     namespace: str
     workflow: str
@@ -81,6 +94,8 @@ class RunView(Lenient, frozen=True):
     input: Raw
     result: Raw
     error: ErrorObject | None
+    wake_at: str | None = None
+    waits: list[WaitView] = msgspec.field(default_factory=list)
 
 
 class Submitted(Lenient, frozen=True):
@@ -130,6 +145,52 @@ class ReleaseRun(Strict, frozen=True):
 class RequeueRun(Strict, frozen=True):
     version: Name | None = None
     discard_unconsumed: bool = False
+
+
+class SendEvent(Strict, frozen=True):
+    """*event_id* makes a repeat harmless: a run takes one event of a name and an id."""
+
+    name: Name
+    value: Raw
+    event_id: Id | None = None
+
+
+class EventSent(Lenient, frozen=True):
+    """*stored* is False for an event the run had already."""
+
+    event_id: str
+    stored: bool
+
+
+class KeyedRun(Strict, frozen=True):
+    """A run by the key its caller gave it."""
+
+    workflow: Name
+    idempotency_key: Name
+
+
+class SendToMany(Strict, frozen=True):
+    name: Name
+    value: Raw
+    targets: Annotated[list[Id | KeyedRun], Meta(min_length=1, max_length=limits.MAX_BATCH)]
+    event_id: Id | None = None
+
+
+class SentToOne(Lenient, frozen=True):
+    run_id: str
+    event_id: str
+    stored: bool
+
+
+class EventView(Lenient, frozen=True):
+    """An event in the mailbox of a run; *consumed_by* is the number of the record that handed it out, null for none."""
+
+    number: int
+    name: str
+    event_id: str
+    value: Raw
+    at: str
+    consumed_by: int | None
 
 
 # --- registry and keys -----------------------------------------------------------------------------------------------

@@ -25,6 +25,12 @@ TEMPLATES = [
     ("POST", "/v1/runs/{}/cancel"),
     ("POST", "/v1/runs/{}/release"),
     ("POST", "/v1/runs/{}/requeue"),
+    ("POST", "/v1/runs/{}/wake"),
+    ("POST", "/v1/runs/{}/pause"),
+    ("POST", "/v1/runs/{}/resume"),
+    ("POST", "/v1/runs/{}/events"),
+    ("GET", "/v1/runs/{}/events"),
+    ("POST", "/v1/events"),
     ("POST", "/v1/runs/{}/claim"),
     ("POST", "/v1/runs/{}/progress"),
     ("POST", "/v1/claims"),
@@ -45,7 +51,7 @@ FIELDS = [
     *("workflow", "version", "input", "idempotencyKey", "dueAt", "delayMs", "priority", "pool", "tags", "requestId"),
     *("runs", "expectedRevision", "claimId", "executor", "id", "kind", "refreshIntervalMs", "pushNumber", "records"),
     *("ending", "result", "error", "claims", "runId", "token", "reason", "now", "name", "url", "secret", "scopes"),
-    *("workflows", "versions", "pools", "limit", "waitMs"),
+    *("workflows", "versions", "pools", "limit", "waitMs", "value", "targets", "eventId", "waits", "deadline"),
 ]
 ODD = st.sampled_from(
     ["", "\x00", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "a" * 300, "é", "\u2028", RUN]
@@ -78,7 +84,15 @@ HEADERS = st.dictionaries(
 )
 COUNTS = [
     Statement(sa.select(sa.func.count()).select_from(table))
-    for table in (schema.run, schema.outbox_entry, schema.endpoint, schema.signing_key, schema.api_key, schema.record)
+    for table in (
+        schema.run,
+        schema.outbox_entry,
+        schema.endpoint,
+        schema.signing_key,
+        schema.api_key,
+        schema.record,
+        schema.event,
+    )
 ]
 
 

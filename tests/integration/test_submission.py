@@ -95,8 +95,8 @@ async def test_copies_at_once_are_one_run(world: World) -> None:
 @pytest.mark.parametrize(
     ("code", "fields"),
     [
-        ("not_supported_yet", {"dueAt": "2027-01-01T00:00:00Z"}),
-        ("not_supported_yet", {"delayMs": 0}),
+        ("malformed", {"dueAt": "2027-01-01T00:00:00Z", "delayMs": 0}),
+        ("malformed", {"dueAt": "2027-01-01"}),
         ("tags_too_many", {"tags": {str(number): "x" for number in range(21)}}),
         ("payload_too_large", {"input": "x" * limits.MAX_PAYLOAD}),
         ("version_unknown", {"version": None}),
@@ -127,12 +127,12 @@ async def test_batch_has_an_outcome_for_each(world: World) -> None:
         SubmitRun("order", version="1", idempotency_key="taken", input=Raw(b"2")),
         SubmitRun("order", version="1", idempotency_key="twice"),
         SubmitRun("order", version="1", idempotency_key="twice"),
-        SubmitRun("a", version="1", delay_ms=5),
-        SubmitRun("a", version="1"),
+        SubmitRun("a", version="1", due_at="soon"),
+        SubmitRun("a", version="1", delay_ms=60_000),
     ]
     answers = await submission.submit_batch(world.store, NAMESPACE, [(request, None) for request in requests], "me")
     codes = [answer.code if isinstance(answer, errors.Refusal) else answer.run.workflow for answer in answers]
-    assert codes == ["z", "version_unknown", "idempotency_conflict", "order", "order", "not_supported_yet", "a"]
+    assert codes == ["z", "version_unknown", "idempotency_conflict", "order", "order", "malformed", "a"]
     first, second = answers[3], answers[4]
     assert isinstance(first, Submission)
     assert isinstance(second, Submission)

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 from msgspec import Raw
 
+from dispatcher import cancelling, errors, mailbox, operations, progress, submission
 from dispatcher import claims as claiming
-from dispatcher import errors, operations, progress, submission
 from dispatcher.recovery import RecoverOverdueOutboxEntries
 from dispatcher.secrets import ServerKeys
 from dispatcher.settings import Daemons, Publishing, Recovery, Settings, Stalling
@@ -23,15 +23,18 @@ from dispatcher.store import (
     backlog,
     endpoints,
     entries,
+    events,
     fleet,
     invariants,
     records,
     runs,
     schema,
     transitions,
+    waits,
 )
 from dispatcher.store.drivers import SqliteConnection, SqliteDriver
-from endpoint_sdk.wire import identity
+from dispatcher.timers import FireTimers
+from endpoint_sdk.wire import clock, identity
 from endpoint_sdk.wire.messages import (
     ClaimRun,
     Ending,
@@ -39,13 +42,15 @@ from endpoint_sdk.wire.messages import (
     ExecutorInfo,
     Grant,
     HeldClaim,
+    Park,
     Progress,
     Progressed,
     RecordIn,
     Refresh,
     Refreshed,
+    WaitFor,
 )
-from endpoint_sdk.wire.operating import CancelRun, ReleaseRun, RequeueRun, RunView, SubmitRun
+from endpoint_sdk.wire.operating import CancelRun, EventSent, ReleaseRun, RequeueRun, RunView, SendEvent, SubmitRun
 
 IDLE_MS = 90_000
 HOUR_MS = 3_600_000
@@ -120,6 +125,7 @@ class World:
             self.store, self.settings.recovery, self.settings.publishing, self.settings.stalling
         )
         self.stalling = StallUndeliverableRuns(self.store, self.settings.stalling)
+        self.timers = FireTimers(self.store)
 
     # --- time
     def now(self) -> int:
@@ -169,7 +175,8 @@ class World:
         return (await submission.submit(self.store, NAMESPACE, request, "tester", None)).run.id
 
     async def cancel(self, run_id: str, *, now: bool = True, reason: str = "") -> RunView:
-        return await operations.cancel(
+        """An operator cancels the run, at once unless told otherwise."""
+        return await cancelling.cancel(
             self.store, self.settings, NAMESPACE, run_id, CancelRun(reason=reason, now=now), "operator"
         )
 
@@ -179,6 +186,10 @@ class World:
 
     async def requeue(self, run_id: str, **fields: Any) -> RunView:
         return await operations.requeue(self.store, self.settings, NAMESPACE, run_id, RequeueRun(**fields), "operator")
+
+    async def send(self, run_id: str, name: str = "go", value: bytes = b"1", event_id: str | None = None) -> EventSent:
+        """The answer to an event sent to the run."""
+        return await mailbox.send(self.store, NAMESPACE, run_id, SendEvent(name, Raw(value), event_id), "sender")
 
     # --- executors
     async def grant(self, run_id: str, revision: int, claim_id: str, **fields: Any) -> Grant:
@@ -203,12 +214,25 @@ class World:
         ending: Ending | None = None,
         request_id: str | None = None,
         note: str | None = None,
+        signal_seq: int = 0,
+        signals_after: int = 0,
     ) -> Progressed:
         """The answer to a progress call of *claim*."""
         request = Progress(
-            claim.revision, claim.id, request_id or identity.new("req"), note=note, records=list(written), ending=ending
+            claim.revision,
+            claim.id,
+            request_id or identity.new("req"),
+            signal_seq=signal_seq,
+            signals_after=signals_after,
+            note=note,
+            records=list(written),
+            ending=ending,
         )
         return await progress.apply(self.store, self.keys, self.settings, claim.run_id, request, claim.token)
+
+    async def park(self, claim: Claim, *waiting: WaitFor, told: bool = False, **fields: Any) -> Progressed:
+        """The answer to a park of *claim* that waits for these."""
+        return await self.write(claim, ending=Park(list(waiting), told), **fields)
 
     async def refresh(self, *held: Claim) -> Refreshed:
         return await claiming.refresh(self.store, self.keys, Refresh([claim.held() for claim in held]))
@@ -227,6 +251,23 @@ class World:
     async def recovers(self) -> dict[str, int]:
         """What a recovery tick did."""
         return await self.recovery.once()
+
+    async def fires(self) -> int:
+        """How many runs a tick of the timers queued."""
+        return (await self.timers.once())["fired"]
+
+    def sleep(self, ms: int = HOUR_MS, name: str = "rest", ordinal: int = 0) -> WaitFor:
+        """A sleep that ends *ms* from now."""
+        return WaitFor("sleep", name, ordinal, deadline=clock.to_wire(self.now() + ms))
+
+    def event(self, name: str = "go", ordinal: int = 0, *, within_ms: int | None = None) -> WaitFor:
+        """A wait for an event, with a deadline if it has to come in time."""
+        deadline = None if within_ms is None else clock.to_wire(self.now() + within_ms)
+        return WaitFor("event", name, ordinal, deadline=deadline)
+
+    def retry(self, ms: int = HOUR_MS, name: str = "charge", ordinal: int = 0) -> WaitFor:
+        """A wait to try a task again *ms* from now."""
+        return WaitFor("retry", name, ordinal, "abc", clock.to_wire(self.now() + ms))
 
     # --- rows
     def run(self, run_id: str) -> runs.Row:
@@ -252,6 +293,20 @@ class World:
 
     def records(self, run_id: str) -> list[records.Row]:
         return self.store.transact_blocking(lambda session: records.page(session, run_id, after=0, limit=20_000))
+
+    def outcomes(self, run_id: str) -> list[tuple[str, str, int, str, bytes | None]]:
+        """What the dispatcher recorded of the run's waits: kind, name, ordinal, state and value, in order."""
+        return [
+            (row.kind, row.name, row.ordinal, row.state, row.value)
+            for row in self.records(run_id)
+            if row.claim_id == "server"
+        ]
+
+    def waits(self, run_id: str) -> list[waits.Row]:
+        return self.store.transact_blocking(lambda session: waits.of_run(session, run_id))
+
+    def mailbox(self, run_id: str) -> list[events.Row]:
+        return self.store.transact_blocking(lambda session: events.page(session, run_id, after=0, limit=1_000))
 
     def fleet(self) -> fleet.Fleet:
         return self.store.transact_blocking(fleet.get)

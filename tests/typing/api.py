@@ -7,11 +7,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import assert_type
+from typing import Any, assert_type
 from uuid import UUID
 
 from endpoint_sdk import (
+    AsyncHandle,
     AsyncTask,
+    Event,
+    EventInvalid,
+    Handle,
     OutcomeUnknown,
     Retry,
     RetryAfterError,
@@ -21,6 +25,7 @@ from endpoint_sdk import (
     Task,
     TaskFailed,
     TaskFuture,
+    WaitTimeout,
     Worker,
     Workflow,
     subscribers,
@@ -50,6 +55,15 @@ class OrderResult:
 
 class CardDeclined(Exception):
     pass
+
+
+@dataclass
+class Decision:
+    approved: bool
+
+
+DECISION = Event[Decision]("decision")
+assert_type(DECISION, Event[Decision])
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -128,6 +142,31 @@ async def tick(run: Run) -> None:
         run.logger.warning("ask with %s", unknown.idempotency_key)
 
 
+@workflow("approval")
+async def approval(run: Run, request: OrderRequest) -> str:
+    await run.sleep("cool-off", timedelta(hours=1))
+    await run.sleep_until("monday", run.now() + timedelta(days=3))
+    assert_type(await run.wait_event(DECISION), Decision)
+    assert_type(await run.wait_event(DECISION, timeout=timedelta(days=14), default=None), Decision | None)
+    assert_type(await run.wait_event("note"), Any)
+    try:
+        decision = await run.wait_event(DECISION, timeout=timedelta(days=14))
+    except (WaitTimeout, EventInvalid):
+        return "nobody"
+    receipt, either, _ = await asyncio.gather(
+        run.task(charge, request.id, 5), run.wait_event(Event[int | str]("either")), run.sleep("s", timedelta(days=1))
+    )
+    assert_type(receipt, Receipt)
+    assert_type(either, int | str)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.sleep("t", timedelta(days=1)))
+        waiting = group.create_task(run.wait_event(DECISION))
+    assert_type(waiting.result(), Decision)
+    await run.sleep(timedelta(hours=1))  # type: ignore[call-arg,arg-type]
+    await run.wait_event(DECISION, default=None)  # type: ignore[call-overload]
+    return "yes" if decision.approved else "no"
+
+
 @workflow("planted")
 async def planted(run: Run) -> None:
     await run.task(charge, "o1")  # type: ignore[call-arg]
@@ -146,6 +185,10 @@ def sync(run: SyncRun, ids: Sequence[str]) -> list[str]:
     assert_type(future, TaskFuture[Receipt])
     assert_type(run.task(ship, "o1"), str)
     assert_type(run.map(square, [1, 2]), list[int])
+    run.sleep("s", timedelta(hours=1))
+    run.sleep_until("t", run.now())
+    assert_type(run.wait_event(DECISION), Decision)
+    assert_type(run.wait_event(DECISION, timeout=timedelta(days=1), default="none"), Decision | str)
     return [future.result().number, *run.map(ship, ids)]
 
 
@@ -154,6 +197,15 @@ assert_type(fan_out, Workflow[list[int], int])
 assert_type(tick, Workflow[None, None])
 assert_type(sync, Workflow[Sequence[str], list[str]])
 assert_type(order.decode_result(b"{}"), OrderResult)
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+async def decide(handle: Handle[str], elsewhere: AsyncHandle[str]) -> None:
+    handle.send(DECISION, Decision(True), event_id="e1")
+    handle.send("note", {"any": "thing"})
+    await elsewhere.send(DECISION, Decision(False))
+    handle.send(DECISION, True)  # type: ignore[misc]
+    await elsewhere.send(DECISION, "yes")  # type: ignore[misc]
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------

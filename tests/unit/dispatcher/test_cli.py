@@ -167,13 +167,41 @@ def test_operations(answers: Answers) -> None:
     run("run", "cancel", "a/b", "--now", "--reason", "r")
     run("run", "release", "run_1")
     run("run", "requeue", "run_1", "--version", "2")
+    for verb in ("pause", "resume", "wake"):
+        run("run", verb, "run_1")
 
     assert [request.url.raw_path for request in seen] == [
         b"/v1/runs/a%2Fb/cancel",
         b"/v1/runs/run_1/release",
         b"/v1/runs/run_1/requeue",
+        b"/v1/runs/run_1/pause",
+        b"/v1/runs/run_1/resume",
+        b"/v1/runs/run_1/wake",
     ]
     assert json.loads(seen[0].content) == {"reason": "r", "now": True}
+
+
+def test_starting_later(answers: Answers) -> None:
+    """A run can be due after some seconds, or at a time."""
+    seen = answers(body={"run": RUN, "created": True})
+    run("run", "start", "order", "--delay", "1.5")
+    run("run", "start", "order", "--due-at", "2026-12-24T18:00:00Z")
+
+    bodies = [json.loads(request.content) for request in seen]
+    assert [(body["delayMs"], body["dueAt"]) for body in bodies] == [(1_500, None), (None, "2026-12-24T18:00:00Z")]
+
+
+def test_sending_an_event(answers: Answers) -> None:
+    """An event is its name and a JSON value, null by default; the answer says whether it was new."""
+    seen = answers(body={"eventId": "e1", "stored": True})
+    assert "e1" in run("run", "send", "run_1", "go", '{"ok": true}', "--event-id", "e1").stdout
+    run("run", "send", "run_1", "go")
+
+    assert seen[0].url.raw_path == b"/v1/runs/run_1/events"
+    assert [json.loads(request.content) for request in seen] == [
+        {"name": "go", "value": {"ok": True}, "eventId": "e1"},
+        {"name": "go", "value": None, "eventId": None},
+    ]
 
 
 def test_why_prints_the_sentence(answers: Answers) -> None:

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from endpoint_sdk.transport import Answer, ConnectFailed, ResetAfterSend
 from endpoint_sdk.wire import clock, messages
+from tests.unit.sdk.waiting_room import WaitingRoom, numbered
 
 RUN_ID = "run_01JQ0000000000000000000000"
 URL = "http://dispatcher.test"
@@ -67,6 +68,7 @@ class DispatcherDouble:
         self.stop: messages.Stop | None = None
         self.page = 1_000
         self.records: list[messages.RecordIn] = []
+        self.room = WaitingRoom(self.records, 2_000)
         self.ending: messages.Ending | None = None
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.faults: dict[str, deque[Fault]] = defaultdict(deque)
@@ -97,8 +99,10 @@ class DispatcherDouble:
         self.state = "running"
 
     def requeue(self) -> None:
-        """A released run is queued at the revision its release made."""
-        assert isinstance(self.ending, messages.Release)
+        """A released run, or a parked one that is awake, is queued at the next revision."""
+        assert isinstance(self.ending, messages.Release | messages.Park)
+        assert not self.room.parked
+        self.revision += isinstance(self.ending, messages.Park)
         self.state, self.ending = "queued", None
 
     # --- the transport -----------------------------------------------------------------------------------------------
@@ -163,32 +167,45 @@ class DispatcherDouble:
             "pmw_token",
             self.idle_timeout_ms,
             self.refresh_interval_ms,
-            clock.to_wire(2_000),
+            clock.to_wire(self.room.now_ms),
+            self.room.signal_seq,
             stop=self.stop,
             records=first.items,
             records_after=first.next,
+            waits=list(self.room.armed.values()),
         )
 
     def _page(self, after: int) -> "_Page":
-        stored = [
-            messages.Record(seq, *(getattr(record, name) for name in record.__struct_fields__))
-            for seq, record in enumerate(self.records, 1)
-        ]
+        stored = [numbered(seq, record) for seq, record in enumerate(self.records, 1)]
         items = stored[after : after + self.page]
         more = after + len(items) < len(stored)
         return _Page(items, after + len(items) if more else None)
 
     def _progress(self, call: messages.Progress) -> Answer:
         if call.request_id == self._ended_by:
-            return _ok(messages.Progressed(call.expected_revision + 1))
+            parked = True if isinstance(call.ending, messages.Park) else None
+            return _ok(messages.Progressed(call.expected_revision + 1, parked=parked))
         if (call.expected_revision, call.claim_id, "running") != (self.revision, self.claim_id, self.state):
             return Answer(409, {}, error("revision_conflict"))
-        known = {_key(record) for record in self.records}
-        self.records += [record for record in call.records if _key(record) not in known]
-        if call.ending is not None:
+        first = self._store(call.records)
+        parked = self._park(call.ending, call.signal_seq) if isinstance(call.ending, messages.Park) else None
+        if call.ending is not None and parked is not False:
             self.ending, self.state, self._ended_by = call.ending, "ended", call.request_id
             self.revision += 1
-        return _ok(messages.Progressed(self.revision, stop=self.stop))
+        signals = self.room.lacking(call.signals_after, None if parked is False else first)
+        return _ok(messages.Progressed(self.revision, self.stop, self.room.signal_seq, parked, signals))
+
+    def _store(self, records: list[messages.RecordIn]) -> int | None:
+        """The number of the first of *records* that is new."""
+        known = {_key(record) for record in self.records}
+        first = len(self.records) + 1
+        self.records += [record for record in records if _key(record) not in known]
+        return first if len(self.records) >= first else None
+
+    def _park(self, park: messages.Park, signal_seq: int) -> bool:
+        if self.stop == "cancel" and not park.told:
+            return False
+        return self.room.park(park.waits, signal_seq)
 
     def _refresh(self, call: messages.Refresh) -> Answer:
         held = [claim for claim in call.claims if self._holds(claim)]

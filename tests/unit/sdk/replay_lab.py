@@ -18,6 +18,7 @@ from endpoint_sdk.wire import messages
 
 CREATED = "2026-12-01T10:00:00.000Z"
 GRANTED = "2026-12-01T10:00:01.000Z"
+LATER = "2026-12-01T12:00:00.000Z"
 IDLE_SECONDS = 0.02
 
 
@@ -30,12 +31,35 @@ def stored(records: Sequence[messages.RecordIn], claim_id: str = "clm_before") -
     ]
 
 
-def grant(records: Sequence[messages.RecordIn] = (), value: object = None) -> messages.Grant:
-    """A claim of run_1 that found *records*."""
+def grant(
+    records: Sequence[messages.RecordIn] = (),
+    value: object = None,
+    waits: Sequence[messages.WaitFor] = (),
+    now: str = GRANTED,
+) -> messages.Grant:
+    """A claim of run_1, granted at *now*, that found *records*, and *waits* armed."""
     run = messages.GrantedRun(
         "run_1", "default", "lab", "1", 1, msgspec.Raw(msgspec.json.encode(value)), CREATED, {"team": "lab"}
     )
-    return messages.Grant(run, 3, "clm_now", "pmw_x", 90_000, 30_000, GRANTED, records=stored(records))
+    return messages.Grant(run, 3, "clm_now", "pmw_x", 90_000, 30_000, now, records=stored(records), waits=list(waits))
+
+
+def answered(
+    kind: str, name: str, value: object = None, *, ordinal: int = 0, error: str | None = None
+) -> messages.RecordIn:
+    """What the dispatcher records of a wait."""
+    return messages.RecordIn(
+        kind,  # type: ignore[arg-type]
+        name,
+        "",
+        ordinal,
+        "ended",
+        "completed" if error is None else "failed",
+        1,
+        msgspec.UNSET if error is not None else msgspec.Raw(msgspec.json.encode(value)),
+        None if error is None else messages.ErrorObject(error, "no", retryable=False),
+        finished_at=LATER,
+    )
 
 
 class MemoryPort:
@@ -43,10 +67,13 @@ class MemoryPort:
 
     def __init__(self) -> None:
         self.records: list[messages.RecordIn] = []
+        self.parks: list[list[messages.WaitFor]] = []
+        self.refusals: list[list[messages.Record]] = []
         self.left: timedelta | None = None
         self.is_leaving = False
         self.on_write: Callable[[messages.RecordIn], Awaitable[None]] | None = None
         self.on_fence: Callable[[], Awaitable[None]] | None = None
+        self.on_park: Callable[[], Awaitable[None]] | None = None
 
     async def write(self, record: messages.RecordIn) -> None:
         """Stores *record* unless `on_write` raises."""
@@ -58,6 +85,13 @@ class MemoryPort:
         """Lets every body start."""
         if self.on_fence is not None:
             await self.on_fence()
+
+    async def park(self, waits: Sequence[messages.WaitFor]) -> Sequence[messages.Record] | None:
+        """Parks, after a refusal for each of `refusals`, unless `on_park` raises."""
+        self.parks.append(list(waits))
+        if self.on_park is not None:
+            await self.on_park()
+        return self.refusals.pop(0) if self.refusals else None
 
     def remaining(self) -> timedelta | None:
         """As the test set it."""
@@ -73,10 +107,11 @@ async def execute(
     records: Sequence[messages.RecordIn] = (),
     value: object = None,
     port: MemoryPort | None = None,
+    waits: Sequence[messages.WaitFor] = (),
 ) -> tuple[Ended, list[messages.RecordIn]]:
     """How one execution over *records* ended, and what it recorded beyond them."""
     port = port or MemoryPort()
-    engine = Engine(workflow, grant(records, value), port, idle_seconds=IDLE_SECONDS)
+    engine = Engine(workflow, grant(records, value, waits), port, idle_seconds=IDLE_SECONDS)
     async with asyncio.timeout(5):
         ended = await engine.run()
     return ended, port.records
@@ -122,7 +157,11 @@ class Lab(MemoryPort):
     async def body(self, name: str) -> None:
         """What every lab task awaits: the test's leave to end."""
         body = _Body(task_context().task_id, name)
-        recorded = {f"{record.name}:{record.args_hash}:{record.ordinal}" for record in self.records}
+        recorded = {
+            f"{record.name}:{record.args_hash}:{record.ordinal}"
+            for record in self.records
+            if record.kind == "task" and record.next_attempt_at is None
+        }
         assert body.task_id not in recorded, f"{body.task_id} is recorded and runs again"
         self.started.append(body.task_id)
         self.bodies.append(body)
@@ -134,9 +173,12 @@ class Lab(MemoryPort):
     # --- what the test decides ---------------------------------------------------------------------------------------
     async def start(self) -> None:
         """Claims the run and lets it come to rest."""
-        self._engine = Engine(self._workflow, grant(self.records), self, idle_seconds=IDLE_SECONDS)
+        self._engine = Engine(self._workflow, self._grant(), self, idle_seconds=IDLE_SECONDS)
         self._running = asyncio.create_task(self._engine.run())
         await self.rest()
+
+    def _grant(self) -> messages.Grant:
+        return grant(self.records)
 
     async def finish(self, index: int) -> None:
         """Ends the body at *index* of those running; its record is then on its way."""

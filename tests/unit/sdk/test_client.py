@@ -1,9 +1,7 @@
 """Both clients against a scripted dispatcher: what is sent, what is sent again, what comes of each answer."""
 
 import asyncio
-import inspect
-import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -12,8 +10,8 @@ import pytest
 from endpoint_sdk import AsyncClient, Client, Run, client_flows, workflow
 from endpoint_sdk.errors import ConfigurationError, Conflict, PayloadError, PointsmanError, RunCancelled, RunFailed
 from tests.unit.sdk.peer import Peer, answering, cut_off, serving, silent
+from tests.unit.sdk.scripted import RUN_ID, do, refuses, requests, run_view, says, submitted
 
-RUN_ID = "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 AnyClient = Client | AsyncClient
 Connect = Callable[..., AnyClient]
 
@@ -52,41 +50,6 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
     yield make
     for client in made:
         await do(client.close)
-
-
-async def do(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """The result of *call*: awaited if it is a coroutine function, else made in a thread."""
-    if inspect.iscoroutinefunction(call):
-        return await call(*args, **options)
-    return await asyncio.to_thread(call, *args, **options)
-
-
-def says(status: int, body: Any, **headers: str) -> bytes:
-    """The bytes of an answer with *body* in JSON."""
-    data = json.dumps(body).encode()
-    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {status} X\r\n{head}content-length: {len(data)}\r\n\r\n".encode() + data
-
-
-def submitted(*, created: bool = True) -> bytes:
-    """The answer to a submit."""
-    return says(201 if created else 200, {"run": run_view("queued"), "created": created})
-
-
-def run_view(status: str, **changes: Any) -> dict[str, Any]:
-    """A run as the dispatcher shows it, as far as clients look."""
-    return {"id": RUN_ID, "status": status, "revision": 3, "reason": None, "laterField": 1} | changes
-
-
-def refuses(status: int, code: str, **details: Any) -> bytes:
-    """An error of the dispatcher."""
-    return says(status, {"error": {"code": code, "message": "No.", "hint": "Do it right.", "details": details}})
-
-
-def requests(peer: Peer) -> Iterator[tuple[str, Any]]:
-    """Request lines and JSON bodies in the order they came."""
-    for head, body in peer.requests:
-        yield head.split(b"\r\n")[0].decode().removesuffix(" HTTP/1.1"), json.loads(body) if body else None
 
 
 async def test_starting_a_run(connect: Connect) -> None:

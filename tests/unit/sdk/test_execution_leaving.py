@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from endpoint_sdk.exchange import Exchange, Times
-from endpoint_sdk.execution import Conclusion, Execution, margin
+from endpoint_sdk.execution import Conclusion, Execution
+from endpoint_sdk.host_time import margin
 from endpoint_sdk.retry import Retry
 from endpoint_sdk.run import Run
 from endpoint_sdk.tasks import task

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from endpoint_sdk import Retry, Run, SyncRun, TaskFailed, task, task_context, workflow
-from endpoint_sdk.replay import Completed, Engine, Failed, Lost, Suspended
+from endpoint_sdk.replay import Completed, Engine, Failed, Lost, Parked, Suspended
 from endpoint_sdk.wire import clock
 from tests.unit.sdk.replay_lab import Lab, MemoryPort, execute, grant, plain
 
@@ -29,7 +29,7 @@ async def test_leaving_starts_no_task_and_suspends_at_once() -> None:
 
     ended, records = await execute(handler, port=port)
 
-    assert ended == Suspended(None)
+    assert ended == Suspended()
     assert records == []
 
 
@@ -58,12 +58,12 @@ async def test_leaving_waits_for_the_running_sibling_and_its_record() -> None:
     await lab.finish(0)
     await lab.store(1)
 
-    assert await lab.ended() == Suspended(None)
+    assert await lab.ended() == Suspended()
     assert len(lab.started) == len(lab.records) == 2
 
 
-async def test_leaving_while_all_branches_wait_for_retries_names_the_earliest() -> None:
-    """When nothing but retries is waited for, the suspension carries the time to the first of them."""
+async def test_leaving_while_all_branches_wait_for_retries_parks_for_them() -> None:
+    """When nothing but retries is waited for, the run is parked until the first of them."""
 
     @task(retry=Retry.fixed(delay=timedelta(hours=1)))
     async def flaky(hours: int) -> None:
@@ -78,15 +78,15 @@ async def test_leaving_while_all_branches_wait_for_retries_names_the_earliest() 
     await lab.start()
     await lab.store(2)
     lab._engine.leave()  # type: ignore[union-attr]
-    ended = await lab.ended()
 
-    assert isinstance(ended, Suspended)
-    assert ended.delay is not None
-    assert timedelta(minutes=59) < ended.delay <= timedelta(hours=1)
+    assert await lab.ended() == Parked()
+    assert [(wait.kind, wait.deadline) for wait in lab.parks[-1]] == [
+        ("retry", record.next_attempt_at) for record in lab.records
+    ]
 
 
 async def test_a_retry_beyond_the_hosts_time_is_left_to_a_fresh_invocation() -> None:
-    """A retry due after the host's time is up suspends the run at once instead of waiting."""
+    """A retry due after the host's time is up parks the run at once instead of waiting here."""
     port = MemoryPort()
     port.left = timedelta(seconds=60)
 
@@ -100,9 +100,8 @@ async def test_a_retry_beyond_the_hosts_time_is_left_to_a_fresh_invocation() -> 
 
     ended, records = await execute(handler, port=port)
 
-    assert isinstance(ended, Suspended)
-    assert ended.delay is not None
-    assert ended.delay > timedelta(seconds=80)
+    assert ended == Parked()
+    assert [wait.deadline for wait in port.parks[0]] == [records[0].next_attempt_at]
     assert [(record.attempt, record.next_attempt_at is None) for record in records] == [(1, False)]
 
 
@@ -127,7 +126,7 @@ async def test_c61_no_except_swallows_suspension(insist: bool) -> None:
 
     ended, records = await execute(handler, port=port)
 
-    assert ended == Suspended(None)
+    assert ended == Suspended()
     assert swallowed > 0
     assert records == []
     insist = False
@@ -148,7 +147,7 @@ async def test_c61_gather_with_return_exceptions_cannot_complete_a_suspended_run
 
     ended, _ = await execute(handler, port=port)
 
-    assert ended == Suspended(None)
+    assert ended == Suspended()
 
 
 async def test_suspending_tells_a_finally() -> None:
@@ -372,7 +371,7 @@ async def test_a_def_handler_is_unwound_at_its_blocking_call() -> None:
 
     ended, records = await execute(handler, port=port)
 
-    assert ended == Suspended(None)
+    assert ended == Suspended()
     assert swallowed.is_set()
     assert records == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from endpoint_sdk import Retry, RetryAfterError, Run, SyncRun, TaskFailed, addresses, aws_events, task, workflow
 from endpoint_sdk.errors import ConfigurationError
-from endpoint_sdk.replay import Completed, Ended, Engine, Failed, Suspended
+from endpoint_sdk.replay import Completed, Ended, Engine, Failed, Parked
 from endpoint_sdk.workflow import Workflow
 from tests.unit.sdk.dispatcher_double import DispatcherDouble
 from tests.unit.sdk.handling import Handling
@@ -210,10 +210,11 @@ async def test_a_long_wait_gives_the_run_up() -> None:
     async def handler(run: Run) -> None:
         await run.task(flaky)
 
-    ended = await Engine(handler, grant(), MemoryPort()).run()
-    assert isinstance(ended, Suspended)
-    assert ended.delay is not None
-    assert timedelta(seconds=50) < ended.delay <= timedelta(seconds=60)
+    port = MemoryPort()
+    assert await Engine(handler, grant(), port).run() == Parked()
+    assert [(wait.kind, wait.name, wait.deadline) for wait in port.parks[0]] == [
+        ("retry", flaky.name, port.records[0].next_attempt_at)
+    ]
 
 
 class _Uncopied(msgspec.Struct):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from endpoint_sdk import Retry, SyncRun, TaskFailed, task, workflow
-from endpoint_sdk.replay import Diverged
-from tests.unit.sdk.replay_lab import execute, plain
+from endpoint_sdk import Event, Retry, SyncRun, TaskFailed, WaitTimeout, task, workflow
+from endpoint_sdk.replay import Diverged, Parked
+from tests.unit.sdk.replay_lab import MemoryPort, answered, execute, plain
 
 _fresh = itertools.count()
 
@@ -88,3 +88,62 @@ async def test_a_def_workflow_fails_like_any_other() -> None:
     ended, _ = await execute(handler, value="gone")
 
     assert plain(ended) == "LookupError"
+
+
+@workflow("waiting")
+def _waiting(run: SyncRun, hours: int) -> list[Any]:
+    beside = run.submit(_number, "w")
+    run.sleep("s", timedelta(hours=hours))
+    run.sleep_until("u", run.now() - timedelta(hours=9))
+    seen: list[Any] = [beside.result()[0], run.wait_event("e")]
+    seen.append(run.wait_event(Event[int]("n"), timeout=timedelta(hours=1), default="none"))
+    with pytest.raises(WaitTimeout):
+        run.wait_event("e", timeout=timedelta(hours=1))
+    return [*seen, run.now().isoformat()]
+
+
+async def test_a_def_workflow_parks_at_each_wait_and_goes_on_behind_it() -> None:
+    """Whatever it waits for is recorded in turn; submitted work is kept, and the thread unwinds at every park."""
+    outcomes = [
+        answered("sleep", "s"),
+        answered("event", "e", "seen"),
+        answered("event", "n", error="WaitTimeout"),
+        answered("event", "e", ordinal=1, error="WaitTimeout"),
+    ]
+    records: list[Any] = []
+    waited: list[tuple[str, str]] = []
+    for outcome in outcomes:
+        port = MemoryPort()
+        ended, new = await execute(_waiting, records, 1, port)
+        assert ended == Parked()
+        waited += [(wait.kind, wait.name) for wait in port.parks[0]]
+        records += [*new, outcome]
+    ended, _ = await execute(_waiting, records, 1)
+
+    assert plain(ended) == ["w", "seen", "none", "2026-12-01T12:00:00+00:00"]
+    assert waited == [("sleep", "s"), ("event", "e"), ("event", "n"), ("event", "e")]
+
+
+async def test_a_thread_that_computes_is_not_parked() -> None:
+    """A submitted retry far away parks the run only once the thread waits for something."""
+    port = MemoryPort()
+    computed = threading.Event()
+
+    @task(retry=Retry.fixed(delay=timedelta(hours=1)))
+    def flaky() -> None:
+        raise ValueError
+
+    @workflow("w")
+    def handler(run: SyncRun) -> None:
+        future = run.submit(flaky)
+        while not port.records:
+            threading.Event().wait(0.001)
+        threading.Event().wait(0.05)
+        assert port.parks == []
+        computed.set()
+        future.result()
+
+    ended, _ = await execute(handler, port=port)
+
+    assert ended == Parked()
+    assert computed.is_set()
