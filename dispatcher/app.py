@@ -9,14 +9,17 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dispatcher import access, broker_clients, endpoint_url, endpoints, reloading, secrets
+from dispatcher import access, broker_clients, endpoint_url, endpoints, reloading, schedule_owners, secrets
 from dispatcher.access import Access
 from dispatcher.api.server import Api
 from dispatcher.api.services import Services
 from dispatcher.broker_clients import BrokerClients
+from dispatcher.bulk import ApplyActions
+from dispatcher.cascade import CancelChildren
 from dispatcher.completion import Completion
 from dispatcher.delivery import PublishPendingOutboxEntries
 from dispatcher.discovery import Discovery
+from dispatcher.lanes import OpenPlaces
 from dispatcher.loop import Loop
 from dispatcher.polling import Polling
 from dispatcher.publisher_checks import CheckPublishers
@@ -24,6 +27,8 @@ from dispatcher.publisher_pool import Broker, PublisherPool
 from dispatcher.readiness import Readiness
 from dispatcher.recovery import RecoverOverdueOutboxEntries
 from dispatcher.registry import Registry
+from dispatcher.schedule_firing import FireSchedules
+from dispatcher.schedule_owners import FollowDeclarations
 from dispatcher.secrets import ServerKeys
 from dispatcher.settings import BrokerPublisher, Settings
 from dispatcher.stalling import StallUndeliverableRuns
@@ -36,6 +41,7 @@ from publishers.redis import RedisPublisher
 from publishers.sqs import SqsPublisher
 
 _TICK_MS: Final = 1_000
+_FOLLOW_MS: Final = 5_000
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +71,15 @@ class Dispatcher:
         self.checks = CheckPublishers(store, self.registry, self.publishers.check, self.publishers.sweep)
         self.recovery = RecoverOverdueOutboxEntries(store, settings.recovery, settings.publishing, settings.stalling)
         self.stalling = StallUndeliverableRuns(store, settings.stalling)
-        self.timers = FireTimers(store)
-        self.polling = Polling(store, keys, self.registry.pollers, settings.recovery, settings.publishing)
+        self.timers = FireTimers(store, settings.runs)
+        self.polling = Polling(
+            store, keys, self.registry.pollers, settings.recovery, settings.publishing, self.registry.declarations
+        )
+        self.lanes = OpenPlaces(store)
+        self.actions = ApplyActions(store, settings)
+        self.cascade = CancelChildren(store, settings)
+        self.schedules = FireSchedules(store, settings, self.registry.default_version)
+        self.following = FollowDeclarations(store, self.registry.declarations, self.registry.default_version)
         self.loops = self._loops()
         self.services = Services(
             settings=settings,
@@ -112,7 +125,16 @@ class Dispatcher:
         self.settings = self.services.settings = settings
         self.publishers.reload(settings.broker_publishers)
         self.registry.reload(settings.publishers)
-        for daemon in (self.relay, self.recovery, self.stalling, self.polling):
+        for daemon in (
+            self.relay,
+            self.recovery,
+            self.stalling,
+            self.polling,
+            self.timers,
+            self.cascade,
+            self.schedules,
+            self.actions,
+        ):
             daemon.reload(settings)
         for name, interval_ms in _intervals(settings).items():
             self.loops[name].every(interval_ms)
@@ -135,16 +157,37 @@ class Dispatcher:
         if missing := broker_clients.missing_extra(settings.broker_publishers):
             raise missing
         await endpoints.apply_file(self.store, self.keys, settings.publishers)
+        await schedule_owners.apply_file(self.store, settings.schedules)
 
     def _loops(self) -> dict[str, Loop]:
-        daemons = (self.relay, self.recovery, self.stalling, self.discovery, self.checks, self.polling, self.timers)
+        daemons = (
+            self.relay,
+            self.recovery,
+            self.stalling,
+            self.discovery,
+            self.checks,
+            self.polling,
+            self.timers,
+            self.cascade,
+            self.schedules,
+            self.following,
+            self.lanes,
+            self.actions,
+        )
         intervals = _intervals(self.settings)
         loops = {daemon.name: Loop(daemon, intervals.get(daemon.name, _TICK_MS)) for daemon in daemons}
         relay = loops[self.relay.name]
         self.store.listen("queued", relay.wake)
         self.relay.on_room = relay.wake
+        self.store.listen("action", loops[self.actions.name].wake)
+        self.store.listen("cascade", loops[self.cascade.name].wake)
         timers = loops[self.timers.name]
         self.store.listen("timed", lambda wake_at: timers.wake() if self.timers.hears(wake_at) else None)
+        firing = loops[self.schedules.name]
+        self.store.listen("schedule", lambda wake_at: firing.wake() if self.schedules.hears(wake_at) else None)
+        self.store.listen("declared", loops[self.following.name].wake)
+        self.store.listen("lane", self.lanes.hears)
+        self.store.listen("lane", loops[self.lanes.name].wake)
         return loops
 
     def _warn_about_url(self) -> None:
@@ -173,6 +216,7 @@ def _intervals(settings: Settings) -> dict[str, int]:
         PublishPendingOutboxEntries.name: settings.publishing.interval_ms,
         RecoverOverdueOutboxEntries.name: settings.recovery.interval_ms,
         StallUndeliverableRuns.name: settings.stalling.interval_ms,
+        FollowDeclarations.name: _FOLLOW_MS,
     }
 
 

@@ -4,15 +4,18 @@ A request is answered to the executor with everything it writes. Nothing withdra
 when its grace has passed the run is ended from whatever status it is in (infra/docs/protocol.md, Lifecycle).
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from dispatcher import errors, lifecycle, waking
+from dispatcher import ends, errors, lifecycle, waking
 from dispatcher.operations import change
 from dispatcher.settings import Settings
 from dispatcher.store import Session, Store, entries, runs, waits
 from endpoint_sdk.wire.operating import CancelRun, RunView
+
+TIMED_OUT: Final = "timed_out"
+"""Why a run is cancelled that took longer than its workflow declares."""
 
 
 async def cancel(
@@ -26,17 +29,53 @@ async def cancel(
     """
 
     def apply(session: Session, run: runs.Row, _entry: entries.Entry | None) -> None:
-        if run.status == "cancelled":
-            return
-        if lifecycle.is_terminal(run.status):
-            raise errors.Conflict("run_finished", f"the run has {run.status} already")
-        if request.now or not run.ever_claimed or run.status == "stalled":
-            reason = run.reason if run.status == "stalled" else request.reason or run.cancel_reason
-            _end(session, run, reason, actor, {"reason": request.reason})
-        elif run.stop != "cancel":
-            _ask(session, run, request.reason, session.now() + settings.runs.cancel_grace_ms, actor)
+        cancel_locked(session, settings, run, request, actor)
 
     return await change(store, settings, namespace, run_id, apply)
+
+
+def cancel_locked(session: Session, settings: Settings, run: runs.Row, request: CancelRun, actor: str) -> None:
+    """As `cancel`, for a run the caller has locked, and its entry before it."""
+    if run.status == "cancelled":
+        return
+    if lifecycle.is_terminal(run.status):
+        raise errors.Conflict("run_finished", f"the run has {run.status} already")
+    if request.now or not run.ever_claimed or run.status == "stalled":
+        reason = run.reason if run.status == "stalled" else request.reason or run.cancel_reason
+        _end(session, run, reason, actor, {"reason": request.reason})
+    elif run.stop != "cancel":
+        _ask(session, run, request.reason, session.now() + settings.runs.cancel_grace_ms, actor)
+
+
+def request(session: Session, run_id: str, reason: str, grace_ms: int, *, actor: str) -> bool:
+    """Whether the run, locked here, is cancelled or asked to cancel itself now, as by `cancel`; False if it was before.
+
+    Raises Unavailable when the run moves meanwhile.
+    """
+    entry = entries.lock(session, run_id)
+    run = runs.lock(session, run_id)
+    if run is None or lifecycle.is_terminal(run.status) or run.stop == "cancel":
+        return False
+    if (entry is None) == (run.status in lifecycle.DELIVERABLE):
+        raise errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
+    if run.ever_claimed and run.status != "stalled":
+        _ask(session, run, reason, session.now() + grace_ms, actor)
+    else:
+        _end(session, run, run.reason if run.status == "stalled" else reason, actor, {"reason": reason})
+    return True
+
+
+def expire(session: Session, run_id: str, now: int, grace_ms: int, *, actor: str) -> bool:
+    """Whether the run's time was up at *now* and it is cancelled for that, or asked to cancel itself within *grace_ms*.
+
+    Raises Unavailable when the run moves meanwhile.
+    """
+    entries.lock(session, run_id)
+    run = runs.lock(session, run_id)
+    if run is None or run.expires_at is None or run.expires_at > now:
+        return False
+    runs.forget_expiry(session, run_id)
+    return request(session, run_id, TIMED_OUT, grace_ms, actor=actor)
 
 
 def force(session: Session, run_id: str, now: int, *, actor: str) -> bool:
@@ -63,17 +102,6 @@ def _ask(session: Session, run: runs.Row, reason: str, forced_at: int, actor: st
 
 
 def _end(session: Session, run: runs.Row, reason: str | None, actor: str, details: dict[str, Any]) -> None:
-    moved = runs.move(
-        session,
-        run.id,
-        run.revision,
-        run.status,
-        "cancelled",
-        reason=reason or None,
-        actor=actor,
-        deliveries=entries.delete(session, run.id),
-        details=details,
+    ends.end(
+        session, run.id, run.revision, run.status, "cancelled", reason=reason or None, actor=actor, details=details
     )
-    assert moved is not None, "the run is locked"
-    waits.clear(session, run.id)
-    session.announce("finished", run.id)

@@ -75,6 +75,7 @@ def grant(
         records=found,
         records_after=cursor,
         waits=waiting,
+        stop_reason=run.cancel_reason if run.stop == "cancel" else None,
     )
 
 
@@ -99,7 +100,7 @@ def waiting_for(row: waits.Row) -> WaitFor:
 def _take(session: Session, run_id: str, request: ClaimRun) -> runs.Row:
     entry = entries.lock(session, run_id)
     expected = request.expected_revision
-    if entry is not None and entry.status != "claimed" and entry.revision == expected:
+    if entry is not None and entry.status != "claimed" and entry.revision == expected and not entry.held:
         return _grant_first(session, entry, request)
     if (
         entry is not None
@@ -157,7 +158,8 @@ def _refusal(session: Session, run_id: str, expected: int) -> errors.Refusal:
     if run.status == "running" and run.revision == expected + 1:
         return errors.Conflict("already_claimed", "another claim holds the run")
     if run.revision == expected:
-        return errors.Conflict("not_claimable", f"the run is {run.status}")
+        held = run.status == "queued"
+        return errors.Conflict("not_claimable", "the run waits for a place" if held else f"the run is {run.status}")
     return errors.Conflict("stale_delivery", "the run has moved on since this delivery")
 
 
@@ -180,6 +182,8 @@ async def refresh(store: Store, keys: ServerKeys, request: Refresh) -> Refreshed
         for claim in known:
             if seen := entries.refresh(session, claim.run_id, claim.expected_revision, claim.claim_id):
                 held.append(Held(claim.run_id, claim.expected_revision, seen.stop))
+                if claim.step != seen.step:
+                    entries.note_step(session, claim.run_id, claim.expected_revision, claim.claim_id, claim.step)
             elif not _is_held(entries.get(session, claim.run_id), claim):
                 lost.append(Lost(claim.run_id, claim.expected_revision, loss(session, claim)))
         return Refreshed(held, lost)
@@ -208,15 +212,20 @@ async def records_for_claim(
     """
 
     def operation(session: Session) -> tuple[list[Record], int | None]:
-        entry = entries.get(session, run_id)
-        if entry is None and runs.get(session, run_id) is None:
-            raise errors.NotFound("run_not_found", "there is no such run")
-        held = entry is not None and entry.claim_id is not None
-        if not held or not keys.check_write_token(token, run_id, entry.revision, entry.claim_id):  # type: ignore[union-attr, arg-type]
-            raise errors.Unauthorized("unauthorized", "the write token is not the current claim's")
+        check_held(session, keys, run_id, token)
         return page_of_records(session, run_id, after=after)
 
     return await store.transact(operation)
+
+
+def check_held(session: Session, keys: ServerKeys, run_id: str, token: str) -> None:
+    """Raises Unauthorized unless *token* is the write token of the run's current claim, NotFound without the run."""
+    entry = entries.get(session, run_id)
+    if entry is None and runs.get(session, run_id) is None:
+        raise errors.NotFound("run_not_found", "there is no such run")
+    held = entry is not None and entry.claim_id is not None
+    if not held or not keys.check_write_token(token, run_id, entry.revision, entry.claim_id):  # type: ignore[union-attr, arg-type]
+        raise errors.Unauthorized("unauthorized", "the write token is not the current claim's")
 
 
 def page_of_records(
@@ -226,7 +235,7 @@ def page_of_records(
     rows = records.page(session, run_id, after=after, limit=limits.GRANT_RECORDS + 1)
     size = 0
     for count, row in enumerate(rows):
-        size += len(row.value or b"") + len(row.error or b"") + 256
+        size += records.size(row)
         if count and (count == limits.GRANT_RECORDS or size > most_bytes):
             return [to_wire(row) for row in rows[:count]], rows[count - 1].seq
     return [to_wire(row) for row in rows], None
@@ -245,4 +254,5 @@ def _granted_run(run: runs.Row) -> GrantedRun:
         parent_id=run.parent_id,
         scheduled_for=None if run.scheduled_for is None else clock.to_wire(run.scheduled_for),
         idempotency_key=run.idempotency_key,
+        generation=run.generation,
     )

@@ -24,15 +24,20 @@ async def wake(
     """
 
     def apply(session: Session, run: runs.Row, _entry: entries.Entry | None) -> None:
-        if waking.is_parked(run):
-            now, waiting = session.now(), waits.of_run(session, run.id)
-            waking.wake(session, run, "woken", actor=actor, now=now, waiting=waiting, woken=True)
-        elif run.status == "scheduled":
-            waking.to_queue(session, run, "woken", actor=actor, due_at=session.now())
-        else:
-            raise illegal(run, "wake")
+        wake_locked(session, run, actor)
 
     return await change(store, settings, namespace, run_id, apply)
+
+
+def wake_locked(session: Session, run: runs.Row, actor: str) -> None:
+    """As `wake`, for a run the caller has locked."""
+    if waking.is_parked(run):
+        now, waiting = session.now(), waits.of_run(session, run.id)
+        waking.wake(session, run, "woken", actor=actor, now=now, waiting=waiting, woken=True)
+    elif run.status == "scheduled":
+        waking.to_queue(session, run, "woken", actor=actor, due_at=session.now())
+    else:
+        raise illegal(run, "wake")
 
 
 async def pause(
@@ -49,29 +54,37 @@ async def pause(
     """
 
     def apply(session: Session, run: runs.Row, entry: entries.Entry | None) -> None:
-        if run.status == "paused":
-            return
-        if run.status == "stalled" or lifecycle.is_terminal(run.status):
-            raise illegal(run, "pause")
-        if run.stop == "cancel":
-            raise errors.Conflict("cancel_requested", "pause: the run is being cancelled, which nothing withdraws")
-        if run.status == "running":
-            runs.set_stop(session, run.id, "pause")
-            return
-        deliveries = 0 if entry is None else entries.delete(session, run.id)
-        runs.move(
-            session,
-            run.id,
-            run.revision,
-            run.status,
-            "paused",
-            reason="paused",
-            actor=actor,
-            deliveries=deliveries,
-            parked_as=run.status,
-        )
+        pause_locked(session, run, entry, actor)
 
     return await change(store, settings, namespace, run_id, apply)
+
+
+def pause_locked(session: Session, run: runs.Row, entry: entries.Entry | None, actor: str) -> None:
+    """As `pause`, for a run the caller has locked, and its *entry* before it."""
+    if run.status == "paused":
+        return
+    if run.status == "stalled" or lifecycle.is_terminal(run.status):
+        raise illegal(run, "pause")
+    if run.stop == "cancel":
+        raise errors.Conflict("cancel_requested", "pause: the run is being cancelled, which nothing withdraws")
+    if run.status == "running":
+        runs.set_stop(session, run.id, "pause")
+        return
+    deliveries = 0 if entry is None else entries.delete(session, run.id)
+    # Pausing is no progress: what was counted is counted on when the run is queued again.
+    counted = None if entry is None else {"endings": entry.endings, "kills": entry.kills}
+    runs.move(
+        session,
+        run.id,
+        run.revision,
+        run.status,
+        "paused",
+        reason="paused",
+        actor=actor,
+        details=counted,
+        deliveries=deliveries,
+        parked_as=run.status,
+    )
 
 
 async def resume(
@@ -88,14 +101,19 @@ async def resume(
     """
 
     def apply(session: Session, run: runs.Row, _entry: entries.Entry | None) -> None:
-        if run.status == "running" and run.stop == "pause":
-            runs.set_stop(session, run.id, None)
-        elif run.status == "paused":
-            _resume(session, run, actor)
-        else:
-            raise illegal(run, "resume")
+        resume_locked(session, run, actor)
 
     return await change(store, settings, namespace, run_id, apply)
+
+
+def resume_locked(session: Session, run: runs.Row, actor: str) -> None:
+    """As `resume`, for a run the caller has locked."""
+    if run.status == "running" and run.stop == "pause":
+        runs.set_stop(session, run.id, None)
+    elif run.status == "paused":
+        _resume(session, run, actor)
+    else:
+        raise illegal(run, "resume")
 
 
 def _resume(session: Session, run: runs.Row, actor: str) -> None:

@@ -14,6 +14,7 @@ from dispatcher.pace import Pace
 from dispatcher.registry import Registry
 from dispatcher.store import Session, Store
 from dispatcher.store import endpoints as endpoint_store
+from dispatcher.store.endpoints import EVERYWHERE
 from endpoint_sdk.transport.aio import AsyncTransport
 from endpoint_sdk.wire.operating import EndpointTested
 from publishers import discovery
@@ -72,6 +73,8 @@ class Discovery:
         async with self._gate:
             result = await discovery.probe(item.target, self._transport, self._public_url(), item.name)
         await self._store.transact(lambda session: _keep(session, item, result))
+        if result.ok and result.discovered is not None:
+            await self._registry.declarations.put(item.namespace or EVERYWHERE, result.discovered.workflows)
         self._paces[_key(item)] = self._pace(item).after(time.monotonic(), well=result.ok)
         if result.ok:
             self._registry.invalidate()

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from dispatcher import app, broker_clients, endpoint_url, endpoints, errors, secrets
+from dispatcher import app, broker_clients, endpoint_url, endpoints, errors, schedule_checks, secrets, unserved
 from dispatcher.broker_clients import BrokerClients
 from dispatcher.settings import BrokerPublisher, Publisher, PushPublisher, Settings
 from dispatcher.store import Store, migrating
@@ -38,12 +38,15 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every finding about extras, database, clock, keys, the public URL and each publisher, in this order."""
+    """Every finding about extras, database, clock, keys, schedules, versions, the public URL and each publisher."""
     found = [*_extras(settings)]
     store = None
     try:
         store = _open(settings, found)
         found += _keys(settings, store)
+        if store is not None:
+            found += _schedules(store)
+            found += _versions(settings, store)
     finally:
         if store is not None:
             store.close()
@@ -127,6 +130,33 @@ def _keys(settings: Settings, store: Store | None) -> Iterator[Finding]:
         yield Finding("secret key", "warn", f"could not be tried on the stored secrets: {type(error).__name__}")
         return
     yield Finding("secret key", "ok", "reads the stored signing secrets" if store else "is there")
+
+
+def _schedules(store: Store) -> Iterator[Finding]:
+    try:
+        store.check_schema()
+        count, doubtful = store.transact_blocking(schedule_checks.doubtful)
+    except (errors.StartUpError, errors.Unavailable):
+        return  # told above
+    if doubtful:
+        todo = "Add the endpoint or start a worker, or correct the schedule; pointsman schedule list shows them."
+        yield Finding("schedules", "warn", " ".join(doubtful), todo)
+    elif count:
+        yield Finding("schedules", "ok", f"{count} in force")
+
+
+def _versions(settings: Settings, store: Store) -> Iterator[Finding]:
+    try:
+        store.check_schema()
+        given = settings.secret_key.get_secret_value() if settings.secret_key else None
+        targets = asyncio.run(endpoints.targets(store, secrets.open_keys(settings.database.url, given)))
+        found = store.transact_blocking(lambda session: unserved.warnings(session, settings.routes, targets))
+    except Exception:
+        return  # told above
+    for warned in found:
+        yield Finding("versions", "warn", f"{warned.message} ({warned.code})", warned.hint)
+    if not found:
+        yield Finding("versions", "ok", "somebody serves every version that runs wait for")
 
 
 def _public_url(settings: Settings) -> Finding:

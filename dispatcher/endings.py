@@ -6,7 +6,8 @@ Shared by everything that returns a run to the queue: an executor's release, rec
 import random
 from typing import Any
 
-from dispatcher import backoff
+from dispatcher import backoff, ends
+from dispatcher.kills import Kill, same_step
 from dispatcher.settings import Publishing, Stalling
 from dispatcher.store import Session, entries, records, runs
 from endpoint_sdk.wire.messages import Status
@@ -25,15 +26,19 @@ def release(
     kills: int,
     note: str | None = None,
     at: int | None = None,
+    kill: Kill | None = None,
 ) -> bool:
     """The claim *entry* was locked with is gone and the run queued again, or stalled when the count says so.
 
     Where a pause was asked for, the run is paused instead of queued. Answers whether it is not stalled. *at* is the
-    earliest redelivery in database time, default now; *delay_ms* adds.
+    earliest redelivery in database time, default now; *delay_ms* adds. A *kill* ended the claim, the last of *kills*.
     """
     why = exhausted(limits, endings=endings, kills=kills)
+    killed = {} if kill is None else {"killed": kill.told()}
     if why is not None:
-        facts = _facts(session, entry, endings, kills)
+        facts = {**_facts(session, entry, endings, kills), **killed}
+        if why == "crash_loop" and kill is not None and same_step(session, entry, kill, kills):
+            why = "killed_at_step"
         stall(session, entry, why, facts, actor=actor, request_id=request_id, note=note)
         return False
     run = runs.lock(session, entry.run_id)
@@ -52,7 +57,7 @@ def release(
         actor=actor,
         request_id=request_id,
         note=note,
-        details={"delayMs": delay_ms, "endings": endings, "kills": kills},
+        details={"delayMs": delay_ms, "endings": endings, "kills": kills, **killed},
         deliveries=entries.delete(session, entry.run_id) if paused else 0,
         parked_as="queued" if paused else None,
     )
@@ -88,13 +93,26 @@ def stall(
     before: Status = "running" if entry.status == "claimed" else "queued"
     run = runs.lock(session, entry.run_id)
     assert run is not None
-    after: Status = "cancelled" if run.stop == "cancel" else "stalled"
+    if run.stop == "cancel":
+        ends.end(
+            session,
+            entry.run_id,
+            entry.revision,
+            before,
+            "cancelled",
+            reason=reason,
+            actor=actor,
+            request_id=request_id,
+            note=note,
+            details=details,
+        )
+        return
     runs.move(
         session,
         entry.run_id,
         entry.revision,
         before,
-        after,
+        "stalled",
         reason=reason,
         actor=actor,
         request_id=request_id,

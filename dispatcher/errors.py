@@ -6,15 +6,17 @@
     │   ├── Unauthorized          401            unauthorized
     │   ├── Forbidden             403            forbidden
     │   ├── NotFound              404            run_not_found, endpoint_not_found, publisher_not_found,
-    │   │                                        key_not_found, route_not_found
+    │   │                                        key_not_found, action_not_found, schedule_not_found, route_not_found
     │   ├── MethodNotAllowed      405            method_not_allowed
     │   ├── Conflict              409            already_claimed, cancelled, run_finished, not_claimable,
     │   │                                        stale_delivery, revision_conflict, illegal_transition,
     │   │                                        cancel_requested, idempotency_conflict, endpoint_exists,
-    │   │                                        endpoint_owned_by_yaml
+    │   │                                        endpoint_owned_by_yaml, schedule_owned_by_yaml,
+    │   │                                        schedule_owned_by_code
     │   ├── TooLarge              413            body_too_large, payload_too_large
-    │   ├── Unprocessable         422            not_supported_yet, version_unknown, history_limit, record_conflict,
-    │   │                                        cancel_not_requested,
+    │   ├── Unprocessable         422            version_unknown, history_limit, record_conflict,
+    │   │                                        cancel_not_requested, nothing_to_discard, mailbox_full,
+    │   │                                        schedule_invalid, timezone_unknown, backfill_too_long,
     │   │                                        endpoint refusals (endpoint_unreachable, signature_mismatch, ...)
     │   ├── TooMany               429            rate_limited
     │   └── Unavailable           503            unavailable
@@ -112,6 +114,8 @@ CODES: Final[dict[str, type[Refusal]]] = {
     "endpoint_not_found": NotFound,
     "publisher_not_found": NotFound,
     "key_not_found": NotFound,
+    "action_not_found": NotFound,
+    "schedule_not_found": NotFound,
     "route_not_found": NotFound,
     "method_not_allowed": MethodNotAllowed,
     "already_claimed": Conflict,
@@ -125,15 +129,21 @@ CODES: Final[dict[str, type[Refusal]]] = {
     "idempotency_conflict": Conflict,
     "endpoint_exists": Conflict,
     "endpoint_owned_by_yaml": Conflict,
+    "schedule_owned_by_yaml": Conflict,
+    "schedule_owned_by_code": Conflict,
     "body_too_large": TooLarge,
     "payload_too_large": TooLarge,
-    "not_supported_yet": Unprocessable,
     "version_unknown": Unprocessable,
     "history_limit": Unprocessable,
     "record_conflict": Unprocessable,
     "cancel_not_requested": Unprocessable,
+    "nothing_to_discard": Unprocessable,
+    "mailbox_full": Unprocessable,
     "tags_too_many": Unprocessable,
     "queue_too_long": Unprocessable,
+    "schedule_invalid": Unprocessable,
+    "timezone_unknown": Unprocessable,
+    "backfill_too_long": Unprocessable,
     "endpoint_url_refused": Unprocessable,
     "secret_invalid": Unprocessable,
     "rate_limited": TooMany,

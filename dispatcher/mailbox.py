@@ -21,7 +21,7 @@ _AT_A_TIME: Final = 4
 async def send(store: Store, namespace: str, run_id: str, request: SendEvent, actor: str) -> EventSent:
     """The event is in the run's mailbox, once for its id, and a run that waits for one of its name is queued.
 
-    Raises NotFound, TooLarge `payload_too_large`, or Conflict `run_finished`.
+    Raises NotFound, TooLarge `payload_too_large`, Conflict `run_finished`, or Unprocessable `mailbox_full`.
     """
     value = bytes(request.value)
     if len(value) > limits.MAX_EVENT:
@@ -86,6 +86,13 @@ def _store(session: Session, run: runs.Row, name: str, event_id: str, value: byt
         return False
     if lifecycle.is_terminal(run.status):
         raise errors.Conflict("run_finished", f"the run has {run.status} already")
+    # Counting is for those who were ever sent so many.
+    if run.event_seq >= limits.MAX_UNREAD and events.unread(session, run.id) >= limits.MAX_UNREAD:
+        raise errors.Unprocessable(
+            "mailbox_full",
+            f"{limits.MAX_UNREAD} events wait in the run's mailbox already",
+            hint="the run takes them by waiting for events of their names",
+        )
     now = session.now()
     events.insert(session, events.Row(run.id, runs.signal(session, run.id), name, event_id, value, now))
     waiting = waits.of_run(session, run.id) if waking.is_parked(run) else []

@@ -1,15 +1,18 @@
 """What an operator does to a run: release its claim, requeue it when stalled; and how each such call locks it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from dispatcher import endings, errors, lifecycle
+from dispatcher import discarding, endings, errors, lifecycle
+from dispatcher.queues import Queue
 from dispatcher.runs import find, view, waits_of
 from dispatcher.settings import Settings
 from dispatcher.store import Session, Store, entries, runs
+from dispatcher.store import children as children_store
 from dispatcher.submission import queue_run
-from endpoint_sdk.wire.messages import Status
 from endpoint_sdk.wire.operating import ReleaseRun, RequeueRun, RunView
+
+_TRIES: Final = 5
 
 Change = Callable[[Session, runs.Row, entries.Entry | None], None]
 
@@ -23,21 +26,28 @@ async def release(
     """
 
     def apply(session: Session, run: runs.Row, entry: entries.Entry | None) -> None:
-        if run.status != "running" or entry is None:
-            raise illegal(run, "release")
-        endings.release(
-            session,
-            settings.stalling,
-            entry,
-            reason=request.reason or "released",
-            actor=actor,
-            request_id=None,
-            delay_ms=0,
-            endings=entry.endings,
-            kills=entry.kills,
-        )
+        release_locked(session, settings, run, entry, request.reason, actor)
 
     return await change(store, settings, namespace, run_id, apply)
+
+
+def release_locked(
+    session: Session, settings: Settings, run: runs.Row, entry: entries.Entry | None, reason: str, actor: str
+) -> None:
+    """As `release`, for a run the caller has locked, and its *entry* before it."""
+    if run.status != "running" or entry is None:
+        raise illegal(run, "release")
+    endings.release(
+        session,
+        settings.stalling,
+        entry,
+        reason=reason or "released",
+        actor=actor,
+        request_id=None,
+        delay_ms=0,
+        endings=entry.endings,
+        kills=entry.kills,
+    )
 
 
 async def requeue(
@@ -45,65 +55,98 @@ async def requeue(
 ) -> RunView:
     """The stalled run is queued again with fresh counters and a fresh clock, on `version` if one is given.
 
-    Raises Conflict `illegal_transition` unless the run is stalled, Unprocessable `not_supported_yet`, NotFound.
+    With `discardUnconsumed` the records its code did not ask for, which the stall of a diverged run lists, are gone.
+
+    Raises Conflict `illegal_transition` unless the run is stalled, Unprocessable (`nothing_to_discard`,
+    `queue_too_long`), NotFound.
     """
-    if request.discard_unconsumed:
-        raise errors.Unprocessable("not_supported_yet", "discardUnconsumed is not supported yet")
 
     def apply(session: Session, run: runs.Row, _entry: entries.Entry | None) -> None:
-        if run.status != "stalled":
-            raise illegal(run, "requeue")
-        moved = _move(session, run, "queued", "requeued", actor, 0, version=request.version)
-        queue_run(session, moved, session.now())
+        requeue_locked(session, run, request, actor)
 
-    return await change(store, settings, namespace, run_id, apply)
+    return await change(store, settings, namespace, run_id, apply, children=request.discard_unconsumed)
 
 
-async def change(store: Store, settings: Settings, namespace: str, run_id: str, apply: Change) -> RunView:
-    """Entry, then run, locked; *apply* called; the run as it is then.
-
-    Raises NotFound, Unavailable when the run moves meanwhile, and what *apply* raises.
-    """
-
-    def operation(session: Session) -> RunView:
-        entry = entries.lock(session, run_id)
-        run = runs.lock(session, run_id)
-        if run is None or run.namespace != namespace:
-            raise errors.NotFound("run_not_found", "there is no such run")
-        if (entry is None) == (run.status in lifecycle.DELIVERABLE):
-            # The run moved between the two locks; locking its entry now would be against the order.
-            raise errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
-        apply(session, run, entry)
-        moved, entry = find(session, namespace, run_id)
-        return view(moved, entry, settings.recovery, waits_of(session, moved))
-
-    return await store.transact(operation)
-
-
-def _move(
-    session: Session,
-    run: runs.Row,
-    after: Status,
-    reason: str | None,
-    actor: str,
-    deliveries: int,
-    version: str | None = None,
-    details: dict[str, Any] | None = None,
-) -> runs.Row:
+def requeue_locked(session: Session, run: runs.Row, request: RequeueRun, actor: str) -> None:
+    """As `requeue`, for a run the caller has locked, and its children before it if something is to be discarded."""
+    if run.status != "stalled":
+        raise illegal(run, "requeue")
+    version = request.version or run.version
+    Queue(run.namespace, run.workflow, version, run.pool).checked_key()
+    details: dict[str, Any] = {}
+    if request.discard_unconsumed:
+        details["discarded"] = discarding.discard(session, run)
+    if version != run.version:
+        details["version"] = [run.version, version]
     moved = runs.move(
         session,
         run.id,
         run.revision,
         run.status,
-        after,
-        reason=reason,
+        "queued",
+        reason="requeued",
         actor=actor,
         version=version,
-        deliveries=deliveries,
         details=details,
     )
     assert moved is not None, "the run is locked"
-    return moved
+    queue_run(session, moved, session.now())
+
+
+async def change(
+    store: Store, settings: Settings, namespace: str, run_id: str, apply: Change, *, children: bool = False
+) -> RunView:
+    """Entry, then run, locked, the *children* of its calls before them if asked for; *apply* called; the run then.
+
+    Raises NotFound, Unavailable when the run moves between the two locks again and again, and what *apply* raises.
+    """
+
+    def operation(session: Session) -> RunView | None:
+        locked = _lock(session, namespace, run_id, children=children)
+        if locked is None:
+            return None
+        apply(session, *locked)
+        moved, entry = find(session, namespace, run_id)
+        return view(moved, entry, settings.recovery, waits_of(session, moved))
+
+    for _ in range(_TRIES):
+        changed = await store.transact(operation)
+        if changed is not None:
+            return changed
+    raise _being_moved()
+
+
+def lock(
+    session: Session, namespace: str, run_id: str, *, children: bool = False
+) -> tuple[runs.Row, entries.Entry | None]:
+    """The run and its entry, locked in their order, after the *children* of its calls if asked for.
+
+    Raises NotFound, Unavailable when the run moves meanwhile.
+    """
+    locked = _lock(session, namespace, run_id, children=children)
+    if locked is None:
+        raise _being_moved()
+    return locked
+
+
+def _lock(
+    session: Session, namespace: str, run_id: str, *, children: bool
+) -> tuple[runs.Row, entries.Entry | None] | None:
+    """As `lock`, None when the run moves meanwhile."""
+    if children:
+        children_store.lock(session, run_id)
+    entry = entries.lock(session, run_id)
+    run = runs.lock(session, run_id)
+    if run is None or run.namespace != namespace:
+        raise errors.NotFound("run_not_found", "there is no such run")
+    if (entry is None) == (run.status in lifecycle.DELIVERABLE):
+        # The run moved between the two locks; locking its entry now would be against the order.
+        return None
+    return run, entry
+
+
+def _being_moved() -> errors.Unavailable:
+    return errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
 
 
 def illegal(run: runs.Row, verb: str) -> errors.Conflict:

@@ -10,6 +10,7 @@ from dispatcher.endpoints import RelayTarget
 from dispatcher.queues import Queue
 from dispatcher.settings import Route
 from dispatcher.store import Session, Store, overview, served
+from dispatcher.unserved import Serving
 from endpoint_sdk.wire.messages import ExecutorInfo
 from endpoint_sdk.wire.operating import ExecutorView, QueueView
 
@@ -31,7 +32,8 @@ async def queues(
         polled = served.seen_in(session, namespace)
         rows = overview.queues(session, Queue.prefix(namespace), limit=limit + 1, offset=after)
         now = session.now()
-        return [_queue(row, routes, targets, polled, now) for row in rows]
+        serving = Serving(routes, targets, polled, now)
+        return [_queue(row, routes, targets, polled, now, serving) for row in rows]
 
     return _page(await store.transact(operation), limit, after)
 
@@ -57,6 +59,7 @@ def _queue(
     targets: Sequence[RelayTarget],
     polled: dict[tuple[str, str], int],
     now: int,
+    serving: Serving,
 ) -> QueueView:
     queue = Queue.from_key(row.queue)
     polled_at = polled.get((queue.workflow, queue.version))
@@ -68,9 +71,11 @@ def _queue(
         pending=row.pending,
         published=row.published,
         claimed=row.claimed,
+        held=row.held,
         oldest_age_ms=None if row.oldest_at is None else max(0, now - row.oldest_at),
         publishers=[target.name for target in routing.targets_for(queue, routes, targets)],
         polled_ago_ms=None if polled_at is None else max(0, now - polled_at),
+        warning=serving.warning(queue, row.pending + row.published + row.held),
     )
 
 

@@ -5,12 +5,15 @@ outcome once recorded. So once refused, every late copy of it is refused too, an
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
+import msgspec
+
 from dispatcher import errors, waking
-from dispatcher.store import Session, entries, records, runs, waits
-from endpoint_sdk.wire import clock
+from dispatcher.store import Session, children, entries, records, runs, waits
+from endpoint_sdk.wire import clock, limits
 from endpoint_sdk.wire.messages import Park, Progress, Status, WaitFor
 
 _STATUSES: Final[tuple[tuple[str, Status], ...]] = (
@@ -21,6 +24,7 @@ _STATUSES: Final[tuple[tuple[str, Status], ...]] = (
     ("sleep", "sleeping"),
 )
 _TIMED: Final = frozenset({"sleep", "retry"})
+_FEW: Final = 20
 
 
 def rows_of(run_id: str, park: Park) -> list[waits.Row]:
@@ -37,7 +41,8 @@ def park(
 ) -> runs.Row | None:
     """None when the run, whose entry the caller has locked, is parked; the run, still running, when that is refused.
 
-    Then the outcome of every wait that has an answer is recorded, as a wake-up would have done it.
+    Then the outcomes of the waits that have an answer are recorded, as a wake-up would have done it, but no more than
+    one answer can carry: what is left refuses the next park.
     """
     run = runs.lock(session, entry.run_id)
     assert run is not None
@@ -46,16 +51,34 @@ def park(
     now = session.now()
     armed = waits.of_run(session, run.id)
     wanted = _merged(asked, armed)
-    answered = [answer for answer in waking.answers(session, run.id, wanted, now) if answer.outcome is not None]
+    _check_room(session, run.id, wanted)
+    answered = _fitting([answer for answer in waking.answers(session, run.id, wanted, now) if answer.outcome])
     unseen = request.signal_seq != run.signal_seq and not ending.told
     if unseen or answered or _has_outcome(session, run.id, wanted):
         seq = waking.settle(session, run.id, answered)
         if answered:
             entries.note_signals(session, run.id, seq)
         return run
-    _store(session, armed, wanted)
+    _store(session, armed, [_counted(session, row) for row in wanted])
     _accept(session, entry, run, request, wanted, actor)
     return None
+
+
+def _fitting(answered: Sequence[waking.Answer]) -> list[waking.Answer]:
+    """The first of *answered* whose outcomes a page holds; one always."""
+    sizes = accumulate(records.size(answer.outcome) for answer in answered if answer.outcome)
+    return list(answered[: max(1, sum(size <= limits.GRANT_BYTES for size in sizes))])
+
+
+def _check_room(session: Session, run_id: str, wanted: Sequence[waits.Row]) -> None:
+    """A wake-up is never refused, so a park is: what answers its waits has to have room in the run's history."""
+    outcomes = sum(row.kind != "retry" for row in wanted)
+    if records.last_seq(session, run_id) + outcomes > limits.MAX_RECORDS:
+        raise errors.Unprocessable(
+            "history_limit",
+            f"a run holds at most {limits.MAX_RECORDS} records, and {outcomes} waits bring as many",
+            hint="continue as new: run.restart(input)",
+        )
 
 
 def _accept(
@@ -110,14 +133,29 @@ def _merged(asked: Sequence[waits.Row], armed: Sequence[waits.Row]) -> list[wait
     return [row if row.kind == "retry" else known.get(row.address, row) for row in asked]
 
 
+def _counted(session: Session, row: waits.Row) -> waits.Row:
+    """A wait for many children is stored with how many are open now: each that ends from here on takes one off."""
+    if row.kind != "children":
+        return row
+    return msgspec.structs.replace(row, open=children.tally(session, row.run_id, children.call_of(row.address)).open)
+
+
 def _has_outcome(session: Session, run_id: str, wanted: Sequence[waits.Row]) -> bool:
-    calls: defaultdict[tuple[str, str, str], set[int]] = defaultdict(set)
+    """Whether any wait has an outcome already: a few statements, however many waits and however long the history."""
+    kinds: defaultdict[str, defaultdict[tuple[str, str], set[int]]] = defaultdict(lambda: defaultdict(set))
     for row in wanted:
         if row.kind != "retry":
-            calls[row.kind, row.name, row.args_hash].add(row.ordinal)
+            kinds[row.kind][row.name, row.args_hash].add(row.ordinal)
+    return any(_has_ended(session, run_id, kind, calls) for kind, calls in kinds.items())
+
+
+def _has_ended(session: Session, run_id: str, kind: str, calls: Mapping[tuple[str, str], set[int]]) -> bool:
+    if len(calls) > _FEW:
+        asked = {waits.Address(kind, *call, ordinal) for call, ordinals in calls.items() for ordinal in ordinals}
+        return not asked.isdisjoint(records.ended_of_kind(session, run_id, kind))
     return any(
-        not ordinals.isdisjoint(records.ended(session, run_id, *address, first=min(ordinals), last=max(ordinals)))
-        for address, ordinals in calls.items()
+        not ordinals.isdisjoint(records.ended(session, run_id, kind, *call, first=min(ordinals), last=max(ordinals)))
+        for call, ordinals in calls.items()
     )
 
 

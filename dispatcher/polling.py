@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dispatcher import claims, errors
+from dispatcher.declarations import Declarations
 from dispatcher.pollers import Pollers
 from dispatcher.queues import Queue
 from dispatcher.secrets import ServerKeys
@@ -142,10 +143,17 @@ class Polling:
     name: Final = "wakePolls"
 
     def __init__(
-        self, store: Store, keys: ServerKeys, pollers: Pollers, recovery: Recovery, publishing: Publishing
+        self,
+        store: Store,
+        keys: ServerKeys,
+        pollers: Pollers,
+        recovery: Recovery,
+        publishing: Publishing,
+        declarations: Declarations | None = None,
     ) -> None:
         self._store = store
         self._pollers = pollers
+        self._declarations = declarations or Declarations(store)
         self._keys = keys
         self._recovery = recovery
         self._publishing = publishing
@@ -186,6 +194,7 @@ class Polling:
         await self._pollers.saw(
             namespace, ((item.name, version) for item in request.workflows for version in item.versions)
         )
+        await self._declarations.put(namespace, request.declares)
         if not request.limit:
             # Takes nothing new: whoever lost an answer learns what it had claimed, and whoever cut a poll off.
             return (await self._look(poll, [], repeated=True)).grants

@@ -7,29 +7,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dispatcher import endings, errors, parking
+from dispatcher import errors, finishing, parking
 from dispatcher.records import from_wire, to_wire
 from dispatcher.secrets import ServerKeys
 from dispatcher.settings import Settings
-from dispatcher.store import Session, Store, entries, records, runs, transitions
+from dispatcher.store import Session, Store, children, entries, records, runs, transitions
 from dispatcher.waking import SERVER
 from endpoint_sdk.wire import limits
-from endpoint_sdk.wire.messages import (
-    Cancelled,
-    Complete,
-    Ending,
-    ErrorObject,
-    Fail,
-    Park,
-    Progress,
-    Progressed,
-    Record,
-    Release,
-    Stall,
-)
+from endpoint_sdk.wire.messages import Park, Progress, Progressed, Record, Restart, Retry
 
 _ACTOR: Final = "executor"
-_UNKNOWN_VERSION_MS: Final = 30_000
 
 
 class Recorded(NamedTuple):
@@ -56,9 +43,11 @@ async def apply(
         raise errors.Unauthorized("unauthorized", "the write token is not this claim's")
     rows = [from_wire(record, run_id, 0, request.claim_id) for record in request.records]
     waiting = parking.rows_of(run_id, request.ending) if isinstance(request.ending, Park) else []
-    _check_size(request.ending)
+    finishing.check_size(request.ending)
 
     def operation(session: Session) -> Progressed:
+        if isinstance(request.ending, (Retry, Restart)):
+            children.lock(session, run_id)
         entry = entries.lock_held(session, run_id, request.expected_revision, request.claim_id)
         if entry is None:
             return _repeated(session, run_id, request)
@@ -69,22 +58,14 @@ async def apply(
             return _ended(request) if refused is None else _refused(session, entry, refused, request, recorded)
         if ending is not None:
             progressed = recorded.new or entry.recorded_at is not None
-            _end(session, settings, entry, request, ending, progressed=progressed)
+            finishing.finish(session, settings, entry, request, ending, progressed=progressed)
             return _ended(request)
         seen = _goes_on(session, entry, request, recorded)
         signals = _lacking(session, request, run_id, before=recorded.first) if entry.signals else []
-        return Progressed(request.expected_revision, seen.stop, seen.signal_seq, signals=signals)
+        reason = _cancel_reason(session, run_id) if seen.stop == "cancel" else None
+        return Progressed(request.expected_revision, seen.stop, seen.signal_seq, signals=signals, stop_reason=reason)
 
     return await store.transact(operation)
-
-
-def _check_size(ending: Ending | None) -> None:
-    if isinstance(ending, Complete) and len(bytes(ending.result)) > limits.MAX_PAYLOAD:
-        raise errors.TooLarge("payload_too_large", f"the result is over {limits.MAX_PAYLOAD} bytes")
-    if isinstance(ending, Fail) and len(msgspec.json.encode(ending.error)) > limits.MAX_PAYLOAD:
-        raise errors.TooLarge("payload_too_large", f"the error is over {limits.MAX_PAYLOAD} bytes")
-    if isinstance(ending, Stall) and len(msgspec.json.encode(ending.details)) > limits.MAX_PAYLOAD:
-        raise errors.TooLarge("payload_too_large", f"the details are over {limits.MAX_PAYLOAD} bytes")
 
 
 def _ended(request: Progress) -> Progressed:
@@ -96,7 +77,15 @@ def _refused(
 ) -> Progressed:
     _goes_on(session, entry, request, recorded)
     signals = _lacking(session, request, run.id)
-    return Progressed(request.expected_revision, run.stop, run.signal_seq, parked=False, signals=signals)
+    reason = run.cancel_reason if run.stop == "cancel" else None
+    return Progressed(
+        request.expected_revision, run.stop, run.signal_seq, parked=False, signals=signals, stop_reason=reason
+    )
+
+
+def _cancel_reason(session: Session, run_id: str) -> str | None:
+    run = runs.get(session, run_id)
+    return None if run is None else run.cancel_reason
 
 
 def _goes_on(session: Session, entry: entries.Entry, request: Progress, recorded: Recorded) -> entries.Seen:
@@ -153,89 +142,3 @@ def _repeat(session: Session, row: records.Row) -> records.Row:
             hint="the executor did not replay its whole history",
         )
     return stored
-
-
-def _end(
-    session: Session,
-    settings: Settings,
-    entry: entries.Entry,
-    request: Progress,
-    ending: Ending,
-    *,
-    progressed: bool,
-) -> None:
-    match ending:
-        case Complete(result):
-            _finish(session, entry, request, "completed", result=bytes(result))
-        case Fail(error):
-            # No database holds a NUL in a text; the error itself is kept as it came.
-            reason = error.type[:200].replace("\0", "")
-            _finish(session, entry, request, "failed", reason=reason, error=_encoded(error, settings))
-        case Stall(reason, details):
-            endings.stall(
-                session, entry, reason, details, actor=_ACTOR, request_id=request.request_id, note=request.note
-            )
-        case Cancelled():
-            run = runs.lock(session, entry.run_id)
-            if run is None or run.stop != "cancel":
-                raise errors.Unprocessable("cancel_not_requested", "nobody has asked for this run to be cancelled")
-            _finish(session, entry, request, "cancelled", reason=run.cancel_reason)
-        case Release() as release:
-            _release(session, settings, entry, request, release, progressed=progressed)
-
-
-def _encoded(error: ErrorObject, settings: Settings) -> bytes:
-    kept = error if settings.runs.record_tracebacks else msgspec.structs.replace(error, traceback=None)
-    return msgspec.json.encode(kept)
-
-
-def _finish(
-    session: Session,
-    entry: entries.Entry,
-    request: Progress,
-    status: str,
-    *,
-    reason: str | None = None,
-    result: bytes | None = None,
-    error: bytes | None = None,
-) -> None:
-    runs.move(
-        session,
-        entry.run_id,
-        entry.revision,
-        "running",
-        status,  # type: ignore[arg-type]
-        reason=reason,
-        actor=_ACTOR,
-        request_id=request.request_id,
-        note=request.note,
-        result=result,
-        error=error,
-        deliveries=entries.delete(session, entry.run_id),
-    )
-    session.announce("finished", entry.run_id)
-
-
-def _release(
-    session: Session,
-    settings: Settings,
-    entry: entries.Entry,
-    request: Progress,
-    ending: Release,
-    *,
-    progressed: bool,
-) -> None:
-    counted = not progressed and ending.reason != "pause"
-    default_ms = _UNKNOWN_VERSION_MS if ending.reason == "unknown_version" else 0
-    endings.release(
-        session,
-        settings.stalling,
-        entry,
-        reason=ending.reason,
-        actor=_ACTOR,
-        request_id=request.request_id,
-        delay_ms=default_ms if ending.delay_ms is None else ending.delay_ms,
-        endings=0 if progressed else entry.endings + counted,
-        kills=0 if progressed else entry.kills,
-        note=request.note,
-    )

@@ -11,8 +11,9 @@ import random
 from typing import Final, NamedTuple
 
 from dispatcher import backoff, endings, errors
+from dispatcher import kills as killing
 from dispatcher.settings import Publishing, Recovery, Settings, Stalling
-from dispatcher.store import Session, Store, backlog, entries, fleet
+from dispatcher.store import Session, Store, backlog, clock_steps, entries, fleet
 
 _PROBE_SECONDS: Final = 1.0
 _ROUNDING: Final = 1e-6
@@ -75,7 +76,7 @@ class RecoverOverdueOutboxEntries:
         now = session.now()
         gap = now - row.seen_at
         if gap < 0:
-            entries.clamp(session, now, by=-gap)
+            clock_steps.clamp(session, now, by=-gap)
         outage = gap < 0 or gap > _MISSED_INTERVALS * self._recovery.interval_ms
         up_since = now if outage or row.up_since > now else row.up_since
         fleet.tick(session, seen_at=now, up_since=up_since)
@@ -124,6 +125,7 @@ class RecoverOverdueOutboxEntries:
             endings=entry.endings + 1,
             kills=kills,
             at=now,
+            kill=killing.of(session, entry, "claim_stale", now),
         )
 
     def _redeliver(self, session: Session, seen: Seen) -> int:

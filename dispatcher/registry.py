@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dispatcher import endpoints
+from dispatcher.declarations import Declarations
 from dispatcher.endpoints import RelayTarget
 from dispatcher.pollers import Pollers
 from dispatcher.secrets import ServerKeys
@@ -24,6 +25,7 @@ class Registry:
 
     def __init__(self, store: Store, keys: ServerKeys, publishers: Mapping[str, Publisher] | None = None) -> None:
         self.pollers = Pollers(store)
+        self.declarations = Declarations(store)
         self._store = store
         self._keys = keys
         self._publishers = publishers or {}

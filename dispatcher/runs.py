@@ -68,7 +68,8 @@ async def records_of(
 async def result(store: Store, namespace: str, run_id: str) -> RunResult:
     """The run's status, with its result or error once it has ended."""
     row, _ = await store.transact(lambda session: find(session, namespace, run_id))
-    return RunResult(row.status, Raw(row.result) if row.result is not None else msgspec.UNSET, _error(row))
+    error = _error(row) if lifecycle.is_terminal(row.status) else None
+    return RunResult(row.status, Raw(row.result) if row.result is not None else msgspec.UNSET, error)
 
 
 def find(session: Session, namespace: str, run_id: str) -> tuple[runs.Row, Entry | None]:
@@ -119,6 +120,7 @@ def view(row: runs.Row, entry: Entry | None, settings: Recovery, waiting: Sequen
         error=_error(row),
         wake_at=_time(row.wake_at),
         waits=[WaitView(wait.kind, wait.name, wait.ordinal, _time(wait.deadline_at)) for wait in waiting],  # type: ignore[arg-type]
+        schedule=row.schedule,
     )
 
 
@@ -134,7 +136,7 @@ def _claim(entry: Entry | None, settings: Recovery) -> ClaimView | None:
 
 
 def _error(row: runs.Row) -> ErrorObject | None:
-    if row.error is None or not lifecycle.is_terminal(row.status):
+    if row.error is None:
         return None
     return msgspec.json.decode(row.error, type=ErrorObject)
 

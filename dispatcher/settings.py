@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from dispatcher import broker_url, endpoint_url
 from dispatcher.settings_yaml import FromText
-from endpoint_sdk.wire import signature
+from endpoint_sdk.wire import limits, signature
 
 _LISTEN: Final = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):([0-9]{1,5})")
 _REGION: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -106,6 +106,7 @@ Republish = Annotated[int, BeforeValidator(_number), Field(ge=1_000, le=3_600_00
 Interval = Annotated[int, BeforeValidator(_number), Field(ge=10, le=3_600_000)]
 Truth = Annotated[bool, BeforeValidator(_truth)]
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
+Tag = Annotated[str, Field(min_length=1, max_length=limits.MAX_TAG, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 Secret = Annotated[SecretStr, AfterValidator(_signing_secret)]
 
@@ -205,6 +206,24 @@ class Route(Section):
     publish: Annotated[Texts, Field(min_length=1)]
 
 
+class Schedule(Section):
+    """A workflow that is started by the clock: by `cron` in `timezone`, or every `every_ms`."""
+
+    workflow: Text
+    version: Text | None = None
+    cron: Annotated[str, Field(max_length=200)] | None = None
+    timezone: Annotated[str, Field(max_length=100)] = "UTC"
+    every_ms: Annotated[int, BeforeValidator(_number), Field(ge=1_000, le=366 * _DAY)] | None = None
+    input: Any = None
+    overlap: Literal["skip", "allow", "cancel_previous"] = "skip"
+    catch_up: Annotated[int, BeforeValidator(_number), Field(ge=0, le=100)] = 1
+    jitter_ms: Annotated[int, BeforeValidator(_number), Field(ge=0, le=_DAY)] = 0
+    pool: Text = "default"
+    tags: Annotated[dict[Tag, Tag], Field(max_length=limits.MAX_TAGS)] = {}
+    priority: Annotated[int, BeforeValidator(_number), Field(ge=0, le=9)] = 5
+    namespace: Text = "default"
+
+
 class Recovery(Section):
     """Releasing claims that went silent."""
 
@@ -251,6 +270,7 @@ class Settings(Section):
     routes: Annotated[
         tuple[Route, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
     ] = ()
+    schedules: dict[Text, Schedule] = {}
     daemons: Daemons = Daemons()
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", exclude=True)
     secret_key: SecretStr | None = Field(default=None, exclude=True)

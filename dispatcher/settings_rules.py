@@ -3,7 +3,7 @@
 import difflib
 from typing import Any, Final
 
-from dispatcher import broker_url, endpoint_url
+from dispatcher import broker_url, endpoint_url, settings_schedules
 from dispatcher.settings import Publishing, Recovery, Section
 from dispatcher.settings_yaml import Document, FromText, Path
 
@@ -25,6 +25,7 @@ def check(document: Document) -> None:
     _backoff(document)
     _publishers(document)
     _routes(document)
+    settings_schedules.check(document)
 
 
 def _idle_timeout(document: Document) -> None:

@@ -3,15 +3,17 @@
 A repeat is harmless: the request id finds the run an earlier copy made, the idempotency key the run its caller named.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from dispatcher import errors
+from dispatcher import declarations, errors
+from dispatcher.lane_keys import as_declared
 from dispatcher.queues import Queue
 from dispatcher.store import Session, Store, entries, runs, transitions
 from endpoint_sdk.wire import clock, identity, limits
+from endpoint_sdk.wire.messages import ServedWorkflow
 from endpoint_sdk.wire.operating import SubmitRun
 
 PRIORITY_STEP_MS: Final = 10_000
@@ -26,22 +28,41 @@ class Submission(NamedTuple):
 
 
 async def submit(
-    store: Store, namespace: str, request: SubmitRun, actor: str, default_version: str | None
+    store: Store,
+    namespace: str,
+    request: SubmitRun,
+    actor: str,
+    default_version: str | None,
+    declared: ServedWorkflow | None = None,
 ) -> Submission:
-    """The run is stored, queued and deliverable, or scheduled; its outbox entry is in the same transaction.
+    """The run is stored, queued or scheduled; its outbox entry is in the same transaction.
+
+    It is deliverable at once, or when it has a place if its workflow is *declared* to bound how many run at once.
 
     Raises BadRequest (`malformed`: a due time that is none), Unprocessable (`version_unknown`, `tags_too_many`,
     `queue_too_long`), TooLarge (`payload_too_large`) or Conflict (`idempotency_conflict`: the same key with another
     input).
     """
     birth = _birth(namespace, request, default_version)
-    return await store.transact(lambda session: _insert(session, birth, actor, session.now()))
+
+    def operation(session: Session) -> Submission:
+        now = session.now()
+        return _insert(session, as_declared(birth, declared, now), actor, now)
+
+    return await store.transact(operation)
 
 
 async def submit_batch(
-    store: Store, namespace: str, requests: Sequence[tuple[SubmitRun, str | None]], actor: str
+    store: Store,
+    namespace: str,
+    requests: Sequence[tuple[SubmitRun, str | None]],
+    actor: str,
+    declared: Mapping[tuple[str, str], ServedWorkflow] | None = None,
 ) -> list[Submission | errors.Refusal]:
-    """One outcome per request, in order; each is stored or refused on its own, in one transaction for all."""
+    """One outcome per request, in order; each is stored or refused on its own, in one transaction for all.
+
+    What is *declared* of a workflow at a version holds for its runs, as in `submit`.
+    """
     births: list[runs.Birth | errors.Refusal] = []
     for request, default_version in requests:
         try:
@@ -52,7 +73,11 @@ async def submit_batch(
     def operation(session: Session) -> list[Submission | errors.Refusal]:
         now = session.now()
         refused = {place: birth for place, birth in enumerate(births) if isinstance(birth, errors.Refusal)}
-        stored = {place: _try(session, birth, actor, now) for place, birth in _in_lock_order(births)}
+        known = declared or {}
+        stored = {
+            place: _try(session, as_declared(birth, known.get((birth.workflow, birth.version)), now), actor, now)
+            for place, birth in _in_lock_order(births)
+        }
         return [stored.get(place) or refused[place] for place in range(len(births))]
 
     return await store.transact(operation)
@@ -114,6 +139,18 @@ def _try(session: Session, birth: runs.Birth, actor: str, now: int) -> Submissio
         return refusal
 
 
+def born(session: Session, birth: runs.Birth, actor: str, now: int) -> Submission:
+    """The run of *birth* is stored within the caller's transaction, or the one that was there is answered.
+
+    What its workflow declares holds for it; of a child the caller has seen to that. Raises Conflict
+    `idempotency_conflict`, Unavailable.
+    """
+    if birth.parent_id is None:
+        declared = declarations.find(session, birth.namespace, birth.workflow, birth.version)
+        birth = as_declared(birth, declared, now)
+    return _insert(session, birth, actor, now)
+
+
 def _insert(session: Session, birth: runs.Birth, actor: str, now: int) -> Submission:
     run = runs.insert(session, birth, now)
     if run is None:
@@ -125,16 +162,19 @@ def _insert(session: Session, birth: runs.Birth, actor: str, now: int) -> Submis
         queue_run(session, run, now if birth.due_at is None else min(birth.due_at, now))
     else:
         session.announce("timed", str(run.wake_at))
+    if run.expires_at is not None:
+        session.announce("timed", str(run.expires_at))
     return Submission(run, created=True, existed=False)
 
 
 def queue_run(session: Session, run: runs.Row, due_at: int) -> None:
-    """A run that just became queued from no entry has one, deliverable at once, ranked by its due time and priority."""
+    """A run that just became queued from no entry has one, ranked by its due time and priority.
+
+    It is deliverable at once, or held back until its lane has a place for it.
+    """
     queue = Queue(run.namespace, run.workflow, run.version, run.pool)
     rank = due_at - run.priority * PRIORITY_STEP_MS
-    entries.insert(session, run.id, run.revision, queue.key(), rank, due_at, run.attempt)
-    session.announce("queued", run.id)
-    session.announce("backlog", queue.key())
+    entries.insert(session, entries.New(run.id, run.revision, queue.key(), rank, due_at, run.attempt, run.lane))
 
 
 def _existing(session: Session, birth: runs.Birth) -> Submission:

@@ -6,12 +6,12 @@ deadline, an operator, a refused park - comes here with the run's row locked.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dispatcher import lifecycle
-from dispatcher.store import Session, events, records, runs, waits
+from dispatcher import child_outcomes, lifecycle
+from dispatcher.store import Session, entries, events, records, runs, transitions, waits
 from dispatcher.submission import queue_run
 from endpoint_sdk.wire.messages import ErrorObject, Status
 
@@ -19,6 +19,7 @@ SERVER: Final = "server"
 """The claim id of the records the dispatcher writes."""
 
 _TIMED: Final = frozenset({"sleep", "retry"})
+_FEW: Final = 20
 _NULL: Final = b"null"
 _WOKEN: Final = b'"woken"'
 
@@ -38,18 +39,26 @@ def answers(
     """What is known at *now* of each wait that has an answer, in the order in which the answers came.
 
     Events go to the waits of their name in the order of the calls, none to a wait whose deadline had passed when it
-    came. With *woken* an operator answers whatever has no other answer, but for children.
+    came, and no child that ended after it. With *woken* an operator answers whatever has no other answer, but for
+    children.
     """
     named: defaultdict[str, list[waits.Row]] = defaultdict(list)
     found: list[Answer] = []
-    for wait in waiting:
+    wanted = list(waiting)
+    ended = child_outcomes.known(session, run_id, wanted, now)
+    for wait in wanted:
         if wait.kind == "event":
             named[wait.name].append(wait)
+        elif (of_child := ended.get(wait.address)) and of_child.at <= (wait.deadline_at or of_child.at):
+            outcome = _record(wait, now, value=of_child.value, error=of_child.error)
+            found.append(Answer(wait, of_child.at, outcome))
         elif _is_over(wait, now) or (woken and wait.kind in _TIMED):
             found.append(Answer(wait, min(now, wait.deadline_at or now), _over(wait, now)))
+    there = events.unread_names(session, run_id) if len(named) > _FEW else named.keys()
     for name, calls in named.items():
         calls.sort(key=lambda wait: wait.ordinal)
-        found += _mail(calls, events.oldest(session, run_id, name, len(calls)), now, woken=woken)
+        mail = events.oldest(session, run_id, name, len(calls)) if name in there else []
+        found += _mail(calls, mail, now, woken=woken)
     return sorted(found, key=lambda answer: answer.at)
 
 
@@ -105,13 +114,23 @@ def wake(
         runs.set_wake_at(session, run.id, earliest(waiting))
         return False
     settle(session, run.id, found)
-    to_queue(session, run, reason, actor=actor, due_at=min([now, *(answer.at for answer in found)]))
+    due_at = min([now, *(answer.at for answer in found)])
+    to_queue(session, run, reason, actor=actor, due_at=due_at, details=_of_children(waiting, found))
     return True
 
 
-def to_queue(session: Session, run: runs.Row, reason: str, *, actor: str, due_at: int) -> runs.Row:
+def _of_children(waiting: Iterable[waits.Row], found: Iterable[Answer]) -> dict[str, Any] | None:
+    """How many waits for single children were answered and how many are left: what the pace of later ones goes by."""
+    ended = sum(answer.wait.kind == "child" for answer in found)
+    return {"ended": ended, "left": sum(wait.kind == "child" for wait in waiting) - ended} if ended else None
+
+
+def to_queue(
+    session: Session, run: runs.Row, reason: str, *, actor: str, due_at: int, details: dict[str, Any] | None = None
+) -> runs.Row:
     """The *run*, locked and without an entry, is queued and ranked by *due_at*, or paused where that was asked for."""
     after: Status = "paused" if run.stop == "pause" else "queued"
+    paused = transitions.last(session, run.id) if run.status == "paused" else None
     moved = runs.move(
         session,
         run.id,
@@ -121,11 +140,24 @@ def to_queue(session: Session, run: runs.Row, reason: str, *, actor: str, due_at
         reason=reason,
         actor=actor,
         parked_as="queued" if after == "paused" else None,
+        details=details,
     )
     assert moved is not None, "the run is locked"
+    if run.error is not None:
+        # It waited for its next attempt, which this is.
+        waits.clear(session, run.id)
     if after == "queued":
         queue_run(session, moved, due_at)
+        _count_on(session, run.id, paused)
     return moved
+
+
+def _count_on(session: Session, run_id: str, paused: transitions.Transition | None) -> None:
+    """What was counted of the run when it was *paused* is counted on."""
+    details: dict[str, Any] = msgspec.json.decode(paused.details) if paused and paused.details else {}
+    endings, kills = details.get("endings", 0), details.get("kills", 0)
+    if endings or kills:
+        entries.set_counters(session, run_id, endings=endings, kills=kills)
 
 
 def is_parked(run: runs.Row) -> bool:

@@ -1,28 +1,32 @@
 """Why a run is not moving: one sentence derived from what is stored, the facts behind it, and the next command."""
 
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 import msgspec
 
-from dispatcher import lifecycle, routing, why_waiting
+from dispatcher import lifecycle, routing, unserved, why_held, why_stalled, why_waiting
 from dispatcher.queues import Queue
 from dispatcher.registry import Registry
 from dispatcher.runs import find, waits_of
 from dispatcher.settings import Settings
-from dispatcher.store import Session, Store, runs, transitions, waits
+from dispatcher.store import Session, Store, overview, runs, served, transitions, waits
 from dispatcher.store.entries import Entry
 from endpoint_sdk.wire import clock
-from endpoint_sdk.wire.operating import Why
+from endpoint_sdk.wire.operating import Warned, Why
 
-_STALLED: Final = {
-    "crash_loop": "The run is stalled: its executor died {kills} times with nothing recorded between"
-    " (last record: {last}).",
-    "undeliverable": "The run is stalled: {deliveries} deliveries and {endings} endings brought no progress.",
-    "too_old": "The run is stalled: it waited {waited} ms and nobody claimed it.",
-    "divergence": "The run is stalled: the code asks for other tasks than the ones recorded.",
-}
 
-Seen = tuple[runs.Row, Entry | None, transitions.Transition | None, list[waits.Row], int]
+class Seen(NamedTuple):
+    """What the rows say of a run; *alike* counts what waits in its queue, *polled* says when pollers asked for what."""
+
+    run: runs.Row
+    entry: Entry | None
+    last: transitions.Transition | None
+    waiting: list[waits.Row]
+    of_children: why_waiting.Awaited | None
+    alike: int
+    polled: dict[tuple[str, str], int]
+    place: why_held.Place | None
+    now: int
 
 
 async def why(store: Store, registry: Registry, settings: Settings, namespace: str, run_id: str) -> Why:
@@ -30,18 +34,30 @@ async def why(store: Store, registry: Registry, settings: Settings, namespace: s
 
     def operation(session: Session) -> Seen:
         run, entry = find(session, namespace, run_id)
-        return run, entry, transitions.last(session, run_id), waits_of(session, run), session.now()
+        waiting = waits_of(session, run)
+        of_children = why_waiting.awaited(session, run_id, waiting)
+        alike, polled = 0, {}
+        if entry is not None and entry.status != "claimed":
+            alike, polled = overview.waiting(session, entry.queue), served.seen_in(session, namespace)
+        last = transitions.last(session, run_id)
+        place = None if entry is None else why_held.place(session, run, entry)
+        return Seen(run, entry, last, waiting, of_children, alike, polled, place, session.now())
 
-    run, entry, last, waiting, now = await store.transact(operation)
+    seen = await store.transact(operation)
+    run, entry, now = seen.run, seen.entry, seen.now
     if run.status in lifecycle.PARKED or run.status in {"scheduled", "paused"}:
-        return why_waiting.why(run, waiting, now)
+        return why_waiting.why(run, seen.waiting, now, seen.of_children)
     if entry is None:
-        return _without_entry(run, last)
+        return _without_entry(run, seen.last)
     if entry.status == "claimed":
         return _claimed(run, entry, settings, now)
-    names = [target.name for target in routing.targets_for(_queue(run), settings.routes, await registry.targets())]
-    polled = {item.version: item.seen_at for item in await registry.pollers.versions(namespace, run.workflow)}
-    return _queued(run, entry, names, polled.get(run.version), now)
+    if seen.place is not None:
+        return why_held.why(run, seen.place)
+    queue, targets = _queue(run), await registry.targets()
+    names = [target.name for target in routing.targets_for(queue, settings.routes, targets)]
+    serving = unserved.Serving(settings.routes, targets, seen.polled, now)
+    warned = serving.warning(queue, seen.alike)
+    return _queued(run, entry, names, seen.polled.get((run.workflow, run.version)), warned, now)
 
 
 def _queue(run: runs.Row) -> Queue:
@@ -50,20 +66,7 @@ def _queue(run: runs.Row) -> Queue:
 
 def _without_entry(run: runs.Row, last: transitions.Transition | None) -> Why:
     details: dict[str, Any] = msgspec.json.decode(last.details) if last and last.details else {}
-    facts = {"status": run.status, "reason": run.reason, **details}
-    if run.status != "stalled":
-        return Why(f"The run is {run.status}: nothing is left to do.", facts, None)
-    too_old = run.reason == "undeliverable" and "waitedMs" in details and not details.get("endings")
-    last_record = details.get("lastRecord") or {}
-    words = _STALLED.get("too_old" if too_old else run.reason or "", "The run is stalled: {reason}.").format(
-        waited=details.get("waitedMs"),
-        kills=details.get("kills", "several"),
-        endings=details.get("endings", "too many"),
-        deliveries=details.get("deliveries", run.deliveries),
-        last=last_record.get("name", "none"),
-        reason=run.reason,
-    )
-    return Why(words, facts, f"pointsman run requeue {run.id}")
+    return (why_stalled.stalled if run.status == "stalled" else why_stalled.ended)(run, details)
 
 
 def _claimed(run: runs.Row, entry: Entry, settings: Settings, now: int) -> Why:
@@ -79,7 +82,8 @@ def _claimed(run: runs.Row, entry: Entry, settings: Settings, now: int) -> Why:
     }
     name = executor.get("id", "an executor")
     if silent_ms <= idle_ms:
-        return Why(f"The run is being executed by {name}, last heard of {silent_ms} ms ago.", facts, None)
+        sentence = f"The run is being executed by {name}, last heard of {silent_ms} ms ago{_asked(run)}."
+        return Why(sentence, facts, None)
     return Why(
         f"The run is held by {name}, silent for {silent_ms} ms; recovery releases it at its next turn.",
         facts,
@@ -87,7 +91,16 @@ def _claimed(run: runs.Row, entry: Entry, settings: Settings, now: int) -> Why:
     )
 
 
-def _queued(run: runs.Row, entry: Entry, endpoints: list[str], polled_at: int | None, now: int) -> Why:
+def _asked(run: runs.Row) -> str:
+    if run.stop == "cancel":
+        until = "" if run.cancel_forced_at is None else f" by {clock.to_wire(run.cancel_forced_at)}"
+        return f", and was asked to cancel itself{until}"
+    return ", and was asked to pause" if run.stop == "pause" else ""
+
+
+def _queued(
+    run: runs.Row, entry: Entry, endpoints: list[str], polled_at: int | None, warned: Warned | None, now: int
+) -> Why:
     wait_ms = max(0, entry.next_publish_at - now)
     facts: dict[str, Any] = {
         "endpoints": endpoints,
@@ -98,6 +111,8 @@ def _queued(run: runs.Row, entry: Entry, endpoints: list[str], polled_at: int | 
         "kills": entry.kills,
         "nextPublishAt": clock.to_wire(entry.next_publish_at),
     }
+    if warned is not None:
+        return _unserved(warned, facts)
     if entry.status == "published":
         return Why(f"The run was pushed; its claim is awaited for another {wait_ms} ms.", facts, None)
     if not endpoints:
@@ -116,15 +131,14 @@ def _queued(run: runs.Row, entry: Entry, endpoints: list[str], polled_at: int | 
     )
 
 
+def _unserved(warned: Warned, facts: dict[str, Any]) -> Why:
+    """Delayed, never failed: the run goes on once somebody serves its version."""
+    return Why(warned.message, {**facts, "warning": warned}, "pointsman endpoint list")
+
+
 def _unpublished(run: runs.Row, facts: dict[str, Any], wait_ms: int) -> Why:
     """Nobody is told of the run: it waits for somebody who asks."""
     what = f"{run.workflow} {run.version}"
-    if facts["polledAgoMs"] is None:
-        return Why(
-            f"Nobody serves {what}: no endpoint lists it, no route names one, no poller has asked for it.",
-            facts,
-            "pointsman endpoint add",
-        )
     if wait_ms:
         return Why(f"The run waits {wait_ms} ms before a poller may take it.", facts, "pointsman executor list")
     return Why(

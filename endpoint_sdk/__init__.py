@@ -7,9 +7,13 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from endpoint_sdk._version import __version__ as __version__
+from endpoint_sdk.child import Child, SyncChild
 from endpoint_sdk.context import TaskContext, task_context
 from endpoint_sdk.endpoint import Endpoint
+from endpoint_sdk.envelope import PayloadCodec
 from endpoint_sdk.errors import (
+    CancelRequested,
+    ChildFailed,
     ConfigurationError,
     Conflict,
     EventInvalid,
@@ -24,6 +28,7 @@ from endpoint_sdk.errors import (
     WaitTimeout,
 )
 from endpoint_sdk.events import Event
+from endpoint_sdk.options import Concurrency, Cron, Interval
 from endpoint_sdk.retry import Retry
 from endpoint_sdk.run import Run, RunInfo
 from endpoint_sdk.sync_run import SyncRun, TaskFuture
@@ -41,15 +46,22 @@ __all__ = [
     "AsyncClient",
     "AsyncHandle",
     "AsyncTask",
+    "CancelRequested",
+    "Child",
+    "ChildFailed",
     "Client",
+    "Concurrency",
     "ConfigurationError",
     "Conflict",
+    "Cron",
     "Endpoint",
     "Event",
     "EventInvalid",
     "Handle",
+    "Interval",
     "NonRetryableError",
     "OutcomeUnknown",
+    "PayloadCodec",
     "PayloadError",
     "PointsmanError",
     "Retry",
@@ -60,6 +72,7 @@ __all__ = [
     "RunInfo",
     "RunState",
     "Subscriber",
+    "SyncChild",
     "SyncRun",
     "Task",
     "TaskContext",
@@ -84,13 +97,15 @@ _LATER: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Loads what talks HTTP at its first use."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LATER[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to a type checker every name would be there
+
+    def __getattr__(name: str) -> Any:
+        """Loads what talks HTTP at its first use."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_LATER[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -21,10 +21,21 @@ class Address(NamedTuple):
 
 
 class Key(NamedTuple):
-    """One call: the *ordinal*-th at its address, counted from 0."""
+    """One call: the *ordinal*-th at its address, counted from 0; *phase* tells the start of a child from its end."""
 
     address: Address
     ordinal: int
+    phase: messages.Phase = "ended"
+
+    @property
+    def start(self) -> "Key":
+        """The start of the child whose end this is."""
+        return self._replace(phase="started")
+
+    @property
+    def end(self) -> "Key":
+        """The end of the child whose start this is."""
+        return self._replace(phase="ended")
 
 
 def canonical(arguments: dict[str, Any], where: str) -> bytes:
@@ -36,7 +47,12 @@ def canonical(arguments: dict[str, Any], where: str) -> bytes:
         data = codec.to_json(arguments, "arguments", order="sorted")
     except PayloadError as error:
         raise _refusal(arguments, where, error) from error
-    return data if data.isascii() and b"\x7f" not in data else _ascii(data.decode())
+    return _plain(data)
+
+
+def canonical_json(data: bytes) -> bytes:
+    """*data*, which is JSON, as `canonical` would have written it."""
+    return _plain(codec.to_json(codec.from_json(data), "input", order="sorted"))
 
 
 def args_hash(data: bytes) -> str:
@@ -59,10 +75,19 @@ def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str,
     return signature.bind(*args, **kwargs).arguments
 
 
-def idempotency_key(run_id: str, key: Key) -> str:
-    """The same for all attempts of one call, in every claim; safe in a header."""
-    text = "\x1f".join((run_id, *key.address, str(key.ordinal)))
-    return f"{run_id}-{hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]}"
+def scope(run_id: str, generation: int) -> str:
+    """Names what a run does between two restarts: its id, until it is restarted."""
+    return run_id if generation == 0 else f"{run_id}.{generation}"
+
+
+def idempotency_key(scope: str, key: Key) -> str:
+    """The same for all attempts of one call, in every claim of one *scope*; safe in a header."""
+    text = "\x1f".join((scope, *key.address, str(key.ordinal)))
+    return f"{scope}-{hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]}"
+
+
+def _plain(data: bytes) -> bytes:
+    return data if data.isascii() and b"\x7f" not in data else _ascii(data.decode())
 
 
 def _ascii(text: str) -> bytes:

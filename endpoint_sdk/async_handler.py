@@ -3,12 +3,13 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 from weakref import WeakSet
 
 from endpoint_sdk.bodies import Returned
 from endpoint_sdk.context import IN_WORKFLOW
+from endpoint_sdk.pending_call import Call
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,15 +35,26 @@ class AsyncHandler:
         """Whether the handler may be waiting: once the loop has settled, it can do nothing else."""
         return True
 
+    def asked(self, calls: Collection[Call]) -> Collection[Call]:
+        """Those of *calls* whose outcome the handler would hear of: its own, and those of branches somebody waits for.
+
+        All of them where there are none of these: then the handler waits by means that cannot be seen.
+        """
+        heard = [call for call in calls if self._is_heard(call.waiter)]
+        return heard or calls
+
+    def _is_heard(self, branch: object) -> bool:
+        return branch is not None and (branch is self._main or bool(getattr(branch, "_callbacks", True)))
+
     def start(self) -> None:
         """Lets the handler run from the loop's next turn on."""
         context = contextvars.copy_context()
         context.run(IN_WORKFLOW.set, True)
         self._main = asyncio.create_task(self._run(), context=context)
 
-    def enter(self) -> None:
-        """Notes the calling branch. `alone` stays true as long as the handler's own is the only one."""
-        branch = asyncio.current_task()
+    def enter(self, call: Call) -> None:
+        """Notes the branch that makes *call*. `alone` stays true as long as the handler's own is the only one."""
+        branch = call.waiter = asyncio.current_task()
         if branch is not None and branch is not self._main:
             self.alone = False
             self._branches.add(branch)

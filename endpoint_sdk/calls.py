@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw, Struct
 
-from endpoint_sdk.wire import messages
+from endpoint_sdk.wire import child_messages, messages
 
 T = TypeVar("T")
 
@@ -102,13 +102,24 @@ class _Progress(messages.Lenient, frozen=True):
     ending: messages.Ending | None
 
 
+class _Starts(messages.Lenient, frozen=True):
+    """child_messages.StartChildren with its children already encoded."""
+
+    expected_revision: int
+    claim_id: str
+    children: Sequence[Raw]
+    signals_after: int
+
+
 _encode: Final = msgspec.json.Encoder().encode
 _claimed: Final = msgspec.json.Decoder(messages.Claimed)
 _error: Final = msgspec.json.Decoder(messages.ErrorAnswer)
 _grant: Final = msgspec.json.Decoder(messages.Grant)
+_outcomes: Final = msgspec.json.Decoder(child_messages.ChildOutcomes)
 _page: Final = msgspec.json.Decoder(RecordPage)
 _progressed: Final = msgspec.json.Decoder(messages.Progressed)
 _refreshed: Final = msgspec.json.Decoder(messages.Refreshed)
+_started: Final = msgspec.json.Decoder(child_messages.ChildrenStarted)
 
 
 def claim(
@@ -195,6 +206,40 @@ def progress(
     )
 
 
+def start_children(
+    grant: messages.Grant, encoded: Sequence[bytes], signals_after: int
+) -> Call[child_messages.ChildrenStarted]:
+    """Starts children (each a ChildStart, *encoded*); those that exist are found again.
+
+    An answer that does not say what became of each is `Unknown`.
+    """
+    raw = [Raw(each) for each in encoded]
+
+    def whole(answer: child_messages.ChildrenStarted) -> bool:
+        known = all(child.id is not None or child.error is not None for child in answer.children)
+        return known and len(answer.children) == len(raw)
+
+    return Call(
+        "POST",
+        f"{_path(grant.run.id)}/children",
+        _headers(grant.token),
+        _encode(_Starts(grant.revision, grant.claim_id, raw, signals_after)),
+        partial(_parse, _started, _FENCED, whole),
+    )
+
+
+def child_outcomes(grant: messages.Grant, parent_call: str, after: int | None) -> Call[child_messages.ChildOutcomes]:
+    """Reads a page of what became of the children of *parent_call*: those after index *after*, None for the first."""
+    query = f"call={quote(parent_call, safe='')}" + ("" if after is None else f"&after={after}")
+    return Call(
+        "GET",
+        f"{_path(grant.run.id)}/children/outcomes?{query}",
+        {"authorization": f"Bearer {grant.token}"},
+        b"",
+        partial(_parse, _outcomes, _FENCED, _always),
+    )
+
+
 def refresh(claims: Sequence[messages.HeldClaim]) -> Call[messages.Refreshed]:
     """Says "still alive" for *claims*; needs no credential but the tokens in the list."""
     body = _encode(messages.Refresh(list(claims)))
@@ -218,6 +263,11 @@ def held(claim: messages.HeldClaim, answer: messages.Refreshed) -> Outcome[messa
 def record(record: messages.RecordIn) -> bytes:
     """*record* as it goes into a progress call."""
     return _encode(record)
+
+
+def child_start(start: child_messages.ChildStart) -> bytes:
+    """*start* as it goes into a call that starts children."""
+    return _encode(start)
 
 
 def _path(run_id: str) -> str:

@@ -8,9 +8,10 @@ import time
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, overload
 
-from endpoint_sdk import client_flows, config
+from endpoint_sdk import client_flows, config, envelope
 from endpoint_sdk._version import __version__
 from endpoint_sdk.client_flows import Flow, Pause, Send
+from endpoint_sdk.envelope import PayloadCodec
 from endpoint_sdk.errors import ConfigurationError
 from endpoint_sdk.handles import AsyncHandle, Handle
 from endpoint_sdk.transport import Answer, AsyncTransport, BlockingTransport, TransportError
@@ -28,8 +29,9 @@ _MAX_ANSWER: Final = limits.MAX_BODY * 2
 class _Connected:
     """Where a client calls, as whom, and for how long it tries."""
 
-    def __init__(self, url: str | None, api_key: str | None, timeout: timedelta) -> None:
+    def __init__(self, url: str | None, api_key: str | None, timeout: timedelta, codec: PayloadCodec | None) -> None:
         environment = config.read()
+        self._envelope = envelope.of(codec, "Client(codec=)")
         base = config.url(url, "Client(url=)") or environment.url
         if base is None:
             raise ConfigurationError("a client needs the dispatcher's URL: Client(url=) or POINTSMAN_URL")
@@ -57,11 +59,19 @@ class Client(_Connected):
     """A dispatcher, for blocking programs; safe to use from several threads.
 
     *url* defaults to POINTSMAN_URL, *api_key* to POINTSMAN_API_KEY; *timeout* is how long one call may take, repeats
-    after unknown outcomes included. Raises ConfigurationError without a URL.
+    after unknown outcomes included. *codec* is that of the executors of its workflows, None if they have none. Raises
+    ConfigurationError without a URL.
     """
 
-    def __init__(self, url: str | None = None, *, api_key: str | None = None, timeout: timedelta = _TIMEOUT) -> None:
-        super().__init__(url, api_key, timeout)
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: timedelta = _TIMEOUT,
+        codec: PayloadCodec | None = None,
+    ) -> None:
+        super().__init__(url, api_key, timeout, codec)
         self._transport = BlockingTransport()
 
     def __enter__(self) -> "Client":
@@ -141,9 +151,10 @@ class Client(_Connected):
             pool=pool,
             tags=tags,
             patience=self._patience,
+            envelope=self._envelope,
         )
         run_id, created = self._drive(flow)
-        return Handle(self._drive, run_id, created, _typed(workflow), self._patience)
+        return Handle(self._drive, run_id, created, _typed(workflow), self._patience, self._envelope)
 
     @overload
     def get(self, run_id: str, /) -> Handle[Any]: ...
@@ -161,10 +172,10 @@ class Client(_Connected):
     ) -> Handle[Any]:
         """The handle of a run that exists; raises PointsmanError `run_not_found` for a key that names none."""
         if isinstance(workflow, str):
-            return Handle(self._drive, workflow, False, None, self._patience)
+            return Handle(self._drive, workflow, False, None, self._patience, self._envelope)
         if run_id is None:
             run_id = self._drive(client_flows.find(workflow.name, _key(idempotency_key), self._patience))
-        return Handle(self._drive, run_id, False, workflow, self._patience)
+        return Handle(self._drive, run_id, False, workflow, self._patience, self._envelope)
 
     def _drive(self, flow: Flow[T]) -> T:
         answer: Answer | None = None
@@ -189,8 +200,15 @@ class Client(_Connected):
 class AsyncClient(_Connected):
     """A dispatcher, for asyncio programs; use it on one event loop. Arguments as `Client`."""
 
-    def __init__(self, url: str | None = None, *, api_key: str | None = None, timeout: timedelta = _TIMEOUT) -> None:
-        super().__init__(url, api_key, timeout)
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: timedelta = _TIMEOUT,
+        codec: PayloadCodec | None = None,
+    ) -> None:
+        super().__init__(url, api_key, timeout, codec)
         self._transport = AsyncTransport()
 
     async def __aenter__(self) -> "AsyncClient":
@@ -266,9 +284,10 @@ class AsyncClient(_Connected):
             pool=pool,
             tags=tags,
             patience=self._patience,
+            envelope=self._envelope,
         )
         run_id, created = await self._drive(flow)
-        return AsyncHandle(self._drive, run_id, created, _typed(workflow), self._patience)
+        return AsyncHandle(self._drive, run_id, created, _typed(workflow), self._patience, self._envelope)
 
     @overload
     async def get(self, run_id: str, /) -> AsyncHandle[Any]: ...
@@ -286,10 +305,10 @@ class AsyncClient(_Connected):
     ) -> AsyncHandle[Any]:
         """As `Client.get`."""
         if isinstance(workflow, str):
-            return AsyncHandle(self._drive, workflow, False, None, self._patience)
+            return AsyncHandle(self._drive, workflow, False, None, self._patience, self._envelope)
         if run_id is None:
             run_id = await self._drive(client_flows.find(workflow.name, _key(idempotency_key), self._patience))
-        return AsyncHandle(self._drive, run_id, False, workflow, self._patience)
+        return AsyncHandle(self._drive, run_id, False, workflow, self._patience, self._envelope)
 
     async def _drive(self, flow: Flow[T]) -> T:
         answer: Answer | None = None

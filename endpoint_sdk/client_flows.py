@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from endpoint_sdk import codec, monotonic
+from endpoint_sdk.envelope import PLAIN, Envelope
 from endpoint_sdk.errors import ConfigurationError, Conflict, PointsmanError, RunCancelled, RunFailed
 from endpoint_sdk.events import Event
 from endpoint_sdk.transport.http1 import Answer
@@ -63,6 +64,15 @@ class _One(messages.Lenient, frozen=True):
     run: _Run
 
 
+class _Input(messages.Lenient, frozen=True):
+    id: str
+    input: Raw
+
+
+class _OneInput(messages.Lenient, frozen=True):
+    run: _Input
+
+
 class _Runs(messages.Lenient, frozen=True):
     items: list[_Run]
 
@@ -86,22 +96,43 @@ def start(
     pool: str | None,
     tags: dict[str, str] | None,
     patience: float,
+    envelope: Envelope = PLAIN,
 ) -> Flow[tuple[str, bool]]:
     """The id of the run, and whether this call made it; one request id for every time it is sent (I6)."""
     request: dict[str, Any] = {"priority": priority, "requestId": identity.new("req"), **_delay(delay)}
     if isinstance(workflow, Workflow):
-        request |= {"workflow": workflow.name, "version": workflow.version, "input": Raw(workflow.encode_input(value))}
+        data = workflow.encode_input(value)
+        request |= {"workflow": workflow.name, "version": workflow.version}
     else:
         what = f"input of workflow {workflow!r}"
         data = codec.check_size(codec.to_json(value, what), what)
-        request |= {"workflow": workflow, "input": Raw(data)}
+        request["workflow"] = workflow
         if version is not None:
             request["version"] = version
     given = {"idempotencyKey": idempotency_key, "pool": pool, "tags": tags}
     request |= {name: each for name, each in given.items() if each is not None}
-    answer = yield from _known(Send("POST", "/v1/runs", msgspec.json.encode(request)), patience)
+    request["input"] = envelope.seal(data)
+    try:
+        answer = yield from _known(Send("POST", "/v1/runs", msgspec.json.encode(request)), patience)
+    except Conflict as conflict:
+        return (yield from _same_run(conflict, data, envelope, patience)), False
     submitted = _decoded(answer, _Submitted)
     return submitted.run.id, submitted.created
+
+
+def _same_run(conflict: Conflict, data: bytes, envelope: Envelope, patience: float) -> Flow[str]:
+    """The id of the run in *conflict* if it has the input *data*: to the dispatcher, two encodings of it differ."""
+    run_id = (conflict.details or {}).get("runId")
+    if not envelope.encodes or conflict.code != "idempotency_conflict" or not isinstance(run_id, str):
+        raise conflict
+    try:
+        found = _decoded((yield from _known(Send("GET", _path(run_id)), patience)), _OneInput).run
+        same = codec.from_json(bytes(envelope.open(found.input))) == codec.from_json(data)
+    except PointsmanError as error:
+        raise conflict from error
+    if not same:
+        raise conflict
+    return found.id
 
 
 def find(workflow: str, idempotency_key: str, patience: float) -> Flow[str]:
@@ -127,17 +158,24 @@ def cancel(run_id: str, reason: str, now: bool, patience: float) -> Flow[None]:
     yield from _known(Send("POST", _path(run_id, "/cancel"), body), patience)
 
 
-def send(run_id: str, event: Event[Any] | str, value: object, event_id: str | None, patience: float) -> Flow[None]:
+def send(
+    run_id: str,
+    event: Event[Any] | str,
+    value: object,
+    event_id: str | None,
+    patience: float,
+    envelope: Envelope = PLAIN,
+) -> Flow[None]:
     """The run has the event; one event id for every time it is sent (I6)."""
     named = event if isinstance(event, Event) else Event[Any](event)
-    body = operating.SendEvent(named.name, Raw(named.encode(value)), event_id or identity.new("evt"))
+    body = operating.SendEvent(named.name, envelope.seal(named.encode(value)), event_id or identity.new("evt"))
     yield from _known(Send("POST", _path(run_id, "/events"), msgspec.json.encode(body)), patience)
 
 
-def result(run_id: str, timeout: float | None, patience: float) -> Flow[bytes]:
+def result(run_id: str, timeout: float | None, patience: float, envelope: Envelope = PLAIN) -> Flow[bytes]:
     """The result's JSON once the run has ended; *timeout* None waits for ever.
 
-    Raises RunFailed, RunCancelled, or TimeoutError after *timeout* seconds.
+    Raises RunFailed, RunCancelled, PayloadError `undecodable`, or TimeoutError after *timeout* seconds.
     """
     deadline = None if timeout is None else monotonic.now() + timeout
     while True:
@@ -145,7 +183,7 @@ def result(run_id: str, timeout: float | None, patience: float) -> Flow[bytes]:
         asked = monotonic.now()
         found = yield from _poll(run_id, left, patience if deadline is None else min(patience, max(left, _GRACE)))
         if found is not None and found.status in _TERMINAL:
-            return (yield from _ended(run_id, found, patience))
+            return (yield from _ended(run_id, found, patience, envelope))
         if deadline is not None and monotonic.now() >= deadline:
             raise TimeoutError(f"run {run_id} is {found.status if found else 'out of reach'} after {timeout} s")
         if found is None:
@@ -167,12 +205,12 @@ def _poll(run_id: str, left: float, patience: float) -> Flow[operating.RunResult
     return _decoded(answer, operating.RunResult)
 
 
-def _ended(run_id: str, found: operating.RunResult, patience: float) -> Flow[bytes]:
+def _ended(run_id: str, found: operating.RunResult, patience: float, envelope: Envelope) -> Flow[bytes]:
     if found.status == "completed":
-        return b"null" if isinstance(found.result, msgspec.UnsetType) else bytes(found.result)
+        return b"null" if isinstance(found.result, msgspec.UnsetType) else bytes(envelope.open(found.result))
     if found.status == "cancelled":
         raise RunCancelled(run_id, (yield from state(run_id, patience)).reason or "")
-    error = found.error or messages.ErrorObject("Unknown", "the run failed")
+    error = envelope.open_error(found.error or messages.ErrorObject("Unknown", "the run failed"))
     raise RunFailed(run_id, error.type, error.message, error.details)
 
 

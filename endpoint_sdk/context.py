@@ -85,6 +85,8 @@ class TaskContext:
 
 CURRENT_TASK: Final[ContextVar[TaskContext | None]] = ContextVar("pointsman_task", default=None)
 IN_WORKFLOW: Final[ContextVar[bool]] = ContextVar("pointsman_workflow", default=False)
+# Hears of a task called directly inside a workflow, and raises; None where a warning is enough.
+ON_DIRECT_CALL: Final[ContextVar[Callable[[str], None] | None]] = ContextVar("pointsman_direct_call", default=None)
 
 
 def task_context() -> TaskContext:

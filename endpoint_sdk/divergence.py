@@ -29,6 +29,8 @@ class Watch:
 def details(recorded: Sequence[View], new: Sequence[View]) -> dict[str, Any]:
     """What an operator needs to see; `changed` names arguments where a new call resembles a recorded one."""
     found: dict[str, Any] = {"recorded": list(recorded[:_MOST]), "new": list(new[:_MOST])}
+    if len(recorded) > _MOST:
+        found["unconsumed"] = [view["seq"] for view in recorded]
     found["message"] = _sentence(recorded, new)
     twin = next((pair for pair in ((old, now) for now in new for old in recorded) if _alike(*pair)), None)
     if twin is not None and (changed := _changed(*twin)):

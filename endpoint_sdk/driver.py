@@ -9,17 +9,20 @@ import asyncio
 import contextlib
 import copy
 import functools
-import random
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from endpoint_sdk import addresses, bodies, failures, monotonic
+from endpoint_sdk import addresses, bodies, failures
 from endpoint_sdk.bodies import Returned
+from endpoint_sdk.cancelling import CancelCall
+from endpoint_sdk.child_call import StartCall
+from endpoint_sdk.child_starts import Starter
 from endpoint_sdk.context import TaskContext
-from endpoint_sdk.errors import PayloadError
+from endpoint_sdk.errors import PayloadError, RecordRefused
 from endpoint_sdk.history import History
 from endpoint_sdk.ledger import Floor, Gone, Ledger
 from endpoint_sdk.pending_call import Call, Outcome
@@ -30,6 +33,7 @@ from endpoint_sdk.wait_call import WaitCall
 from endpoint_sdk.waiter import Waiter
 from endpoint_sdk.wire import clock, messages
 
+_log: Final = logging.getLogger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -44,16 +48,29 @@ class _Refused(Exception):
 
 
 class Driver:
-    """Drives every call of one run."""
+    """Drives every call of one run; idempotency keys of its tasks are made from *scope*."""
 
-    def __init__(self, run_id: str, port: Port, floor: Floor, history: History, time: ServerClock) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        scope: str,
+        port: Port,
+        floor: Floor,
+        history: History,
+        time: ServerClock,
+        chance: Callable[[], float],
+    ) -> None:
         self._run_id = run_id
+        self._scope = scope
         self._port = port
         self._floor = floor
         self._history = history
         self._now = time.now
+        self._elapsed = time.elapsed
+        self._chance = chance
         self._ledger = Ledger(port, floor, time.now)
         self._waiter = Waiter(self._ledger, floor, history)
+        self._starter = Starter(port, self._ledger)
 
     async def drive(self, call: Call) -> None:
         """Returns once the outcome of *call* was handed out or is not wanted; never raises."""
@@ -75,8 +92,21 @@ class Driver:
     async def _outcome(self, call: Call) -> Outcome:
         if isinstance(call, TaskCall):
             return await self._task_outcome(call)
+        if isinstance(call, StartCall):
+            return await self._starter.outcome(call)
+        if isinstance(call, CancelCall):
+            return await self._cancel_outcome(call)
         assert isinstance(call, WaitCall)
         return await self._waiter.outcome(call)
+
+    async def _cancel_outcome(self, call: CancelCall) -> Outcome:
+        """Where even the place is refused, the cancel is raised all the same: the run can record nothing more."""
+        record = call.record(self._now())
+        try:
+            await self._port.write(record)
+        except RecordRefused as refusal:
+            _log.warning("run %s: the place of its cancel could not be recorded: %s", self._run_id, refusal.code)
+        return call.outcome(clock.known_ms(record.finished_at))
 
     async def _task_outcome(self, call: TaskCall) -> Outcome:
         if self._history.started(call.key):
@@ -106,15 +136,14 @@ class Driver:
 
     async def _start(self, call: TaskCall, attempt: int, body: Body) -> tuple[Returned, int]:
         """What *body* gave back and when it started; waits here for good when the run is leaving this executor."""
-        await self._floor.clear()
-        self._ledger.wanted(call)
-        if self._floor.leaving():
-            self._ledger.enter(call, "held")
-            await asyncio.get_running_loop().create_future()
-        call.stage = "busy"
+        await self._ledger.boundary(call)
         if call.definition.at_most_once:
             await self._write_started(call, attempt)
         await self._port.fence()
+        while self._floor.cancelling.holds(call) and not call.definition.at_most_once:
+            # The claim was refreshed, and the answer told of a cancel.
+            await self._ledger.boundary(call)
+            await self._port.fence()
         self._ledger.wanted(call)
         started = self._now()
         returned = await body(call, self._context(call, attempt))
@@ -125,21 +154,21 @@ class Driver:
 
     def _context(self, call: TaskCall, attempt: int) -> TaskContext:
         key, timeout = call.key, call.definition.timeout
-        deadline = None if timeout is None else monotonic.now() + timeout.total_seconds()
+        deadline = None if timeout is None else self._elapsed() + timeout.total_seconds()
 
         def left() -> timedelta | None:
             host = self._port.remaining()
             if deadline is None:
                 return host
-            own = timedelta(seconds=max(deadline - monotonic.now(), 0))
+            own = timedelta(seconds=max(deadline - self._elapsed(), 0))
             return own if host is None else min(own, host)
 
         def cancelled() -> bool:
-            late = deadline is not None and monotonic.now() >= deadline
+            late = deadline is not None and self._elapsed() >= deadline
             return late or call.dropped or self._floor.over
 
         task_id = f"{key.address.name}:{key.address.args_hash}:{key.ordinal}"
-        dedupe = addresses.idempotency_key(self._run_id, key)
+        dedupe = addresses.idempotency_key(self._scope, key)
         return TaskContext(self._run_id, task_id, attempt, dedupe, left, cancelled)
 
     # --- what an attempt leaves --------------------------------------------------------------------------------------
@@ -175,7 +204,7 @@ class Driver:
             error,
             elapsed=max(now - first, 0) * _MILLISECOND,
             now=_EPOCH + now * _MILLISECOND,
-            random=random.random,
+            random=self._chance,
         )
         due = None if wait is None else now - (-wait // _MILLISECOND)
         described = failures.describe(error, retryable=due is not None)
@@ -186,7 +215,7 @@ class Driver:
 
     def _failed(self, call: TaskCall, record: messages.RecordIn, cause: BaseException | None = None) -> Outcome:
         assert record.error is not None
-        error = failures.raised(call.key, record.attempt, record.error, self._run_id)
+        error = failures.raised(call.key, record.attempt, record.error, self._scope)
         error.__cause__ = cause
         return Outcome(None, error, clock.known_ms(record.finished_at))
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from endpoint_sdk import answers, arguments, config, monotonic
+from endpoint_sdk import answers, arguments, config, envelope, monotonic
 from endpoint_sdk._version import __version__
 from endpoint_sdk.answers import HttpAnswer
+from endpoint_sdk.envelope import PayloadCodec
 from endpoint_sdk.errors import ConfigurationError
 from endpoint_sdk.signing_secrets import Secret, SigningSecrets
 from endpoint_sdk.wire import limits, messages, signature
@@ -41,7 +42,8 @@ class Endpoint:
     dispatcher to call instead of the one a delivery names (POINTSMAN_URL), *secret* one or more `whsec_…` or a
     function that returns them, called at most every five minutes (POINTSMAN_SIGNING_SECRET), *max_duration* the time
     the host gives one request where the host does not say so itself (POINTSMAN_MAX_DURATION), *tolerance* the age in
-    whole seconds, 0 to 900, a signature may have (POINTSMAN_SIGNATURE_TOLERANCE; 300).
+    whole seconds, 0 to 900, a signature may have (POINTSMAN_SIGNATURE_TOLERANCE; 300), *codec* what payloads are stored
+    through, encrypted for example; every client and executor of these workflows needs the same.
 
     Raises ConfigurationError for anything that could not work, a missing secret included.
     """
@@ -56,6 +58,7 @@ class Endpoint:
         max_duration: timedelta | None = None,
         max_concurrent_runs: int = 100,
         tolerance: int | None = None,
+        codec: PayloadCodec | None = None,
     ) -> None:
         environment = config.read()
         self._registry = Registry(arguments.workflows(workflows, "an endpoint"))
@@ -68,6 +71,7 @@ class Endpoint:
         self.max_concurrent_runs = arguments.positive(max_concurrent_runs, "Endpoint(max_concurrent_runs=)")
         self._tolerance = _tolerance(tolerance, environment.tolerance)
         self._refresh_interval_ms = environment.refresh_interval_ms
+        self._envelope = envelope.of(codec, "Endpoint(codec=)")
 
     @property
     def names(self) -> frozenset[str]:
@@ -99,6 +103,7 @@ class Endpoint:
             url=self._url,
             refresh_interval_ms=self._refresh_interval_ms,
             max_concurrent_runs=self.max_concurrent_runs,
+            envelope=self._envelope,
         )
 
     async def handle(

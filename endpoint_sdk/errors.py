@@ -9,11 +9,13 @@ PointsmanError
 ├── OutcomeUnknown            an at-most-once task was started and never recorded
 ├── WaitTimeout               a wait for an event ended without one
 ├── EventInvalid              an event's value is not what its annotation says
+├── ChildFailed               a child ended `failed` or `cancelled`
+├── CancelRequested           somebody asked for the run to be cancelled: undo what must be undone
 ├── RunFailed                 the run ended `failed`
 ├── RunCancelled              the run ended `cancelled`
 └── Conflict                  the dispatcher refused a call in the state things are in
 RecordRefused (Exception)     internal: the dispatcher definitely refused a record
-HandlerStopped (BaseException)  internal: raised at the blocking call of a suspended `def` workflow
+HandlerStopped (BaseException)  internal: raised at the blocking call of a suspended `def` workflow, and by its restart
 """
 
 import math
@@ -40,8 +42,8 @@ class ConfigurationError(PointsmanError):
 
 
 class PayloadError(PointsmanError, ValueError):
-    """A value cannot travel: not JSON (`not_recordable`), not what its annotation says (`invalid_payload`), or over
-    1 MiB (`payload_too_large`)."""
+    """A value cannot travel: not JSON (`not_recordable`), not what its annotation says (`invalid_payload`), over
+    1 MiB (`payload_too_large`), or nothing the codec can read (`undecodable`)."""
 
     default_code = "not_recordable"
 
@@ -111,13 +113,14 @@ class TaskFailed(PointsmanError):
 
 
 def _names(error: type[BaseException]) -> set[str]:
-    known, pending = {error.__qualname__}, [error]
+    # By identity: two classes may share a name, and a metaclass may make them unhashable.
+    known, pending = {id(error): error.__qualname__}, [error]
     while pending:
         for subclass in type.__subclasses__(pending.pop()):
-            if subclass.__qualname__ not in known:
-                known.add(subclass.__qualname__)
+            if id(subclass) not in known:
+                known[id(subclass)] = subclass.__qualname__
                 pending.append(subclass)
-    return known
+    return set(known.values())
 
 
 class OutcomeUnknown(PointsmanError):
@@ -151,6 +154,37 @@ class EventInvalid(PointsmanError):
     def __init__(self, event: str, message: str = "") -> None:
         super().__init__(message or f"event {event!r} has a value it cannot have")
         self.event = event
+
+
+class CancelRequested(PointsmanError):
+    """Raised in a workflow, once, at its first call without a record after a graceful cancel was asked for.
+
+    Every replay raises it at the same call. Calls made afterwards run as ever. A handler that raises it, or lets it
+    pass, ends the run `cancelled`; one that returns completes it. `reason` is what was given with the request.
+    """
+
+    default_code = "cancel_requested"
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__("the run is to be cancelled" + (f": {reason}" if reason else ""))
+        self.reason = reason
+
+
+class ChildFailed(PointsmanError):
+    """The child `run_id` ended without a result; alike on the first run and on replay.
+
+    Of one that failed, `error_type`, `message` and `details` are those of its error; of a cancelled one `error_type` is
+    "cancelled".
+    """
+
+    default_code = "child_failed"
+
+    def __init__(self, run_id: str, error_type: str, message: str = "", details: object = None) -> None:
+        super().__init__(f"child {run_id} failed: {error_type}: {message}")
+        self.run_id = run_id
+        self.error_type = error_type
+        self.message = message
+        self.details = details
 
 
 class RunFailed(PointsmanError):

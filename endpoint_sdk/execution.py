@@ -13,16 +13,17 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec import Struct
 
-from endpoint_sdk import calls, refresher, replay
-from endpoint_sdk.errors import RecordRefused
+from endpoint_sdk import calls, pages, refresher, replay
+from endpoint_sdk.decided import ending_of
+from endpoint_sdk.envelope import PLAIN, Envelope
+from endpoint_sdk.errors import PayloadError, RecordRefused
 from endpoint_sdk.exchange import Abandoned, Exchange
 from endpoint_sdk.host_time import HostTime, Remaining
 from endpoint_sdk.recorder import Recorder
 from endpoint_sdk.subscribers.base import Claim
-from endpoint_sdk.wire import identity, messages
+from endpoint_sdk.wire import child_messages, identity, messages
 from endpoint_sdk.workflow import Registry
 
 _log: Final = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Context(Struct, frozen=True):
     registry: Registry
     executor: messages.ExecutorInfo
     refresh_interval_ms: int
+    envelope: Envelope = PLAIN
 
 
 class Execution:
@@ -69,9 +71,8 @@ class Execution:
         self._noted: str | None = None
         self._signal_seq = 0
         self._signals_after = 0
-        self._told = False
         self._engine: replay.Engine | None = None
-        self._recorder = Recorder(self._send_records)
+        self._recorder = Recorder(self._send_records, self._send_starts)
         self._refreshing = asyncio.Lock()
 
     # --- from claim to end -------------------------------------------------------------------------------------------
@@ -132,12 +133,16 @@ class Execution:
         self._signal_seq = self._grant.signal_seq
         if self._reason == "drain":
             return await self._end(messages.Release("drain"))
-        grant = self._grant = await self._all_pages(self._grant)
+        grant = self._grant = await pages.whole(self._settle, self._grant)
         self._signals_after = max((record.seq for record in grant.records), default=0)
         workflow = self._context.registry.find(grant.run.workflow, grant.run.version)
         if workflow is None:
             return await self._end(messages.Release("unknown_version"))
         self._stop_asked(grant.stop)
+        try:
+            grant = self._context.envelope.open_grant(grant)
+        except PayloadError as error:
+            return await self._end(messages.Stall("divergence", {"recorded": [], "new": [], "message": str(error)}))
         self._engine = replay.Engine(workflow, grant, self, idle_seconds=self._host.share(replay.IDLE_SECONDS))
         if self._leaving_asked():
             self._engine.leave()
@@ -149,31 +154,11 @@ class Execution:
                 timer.cancel()
         return await self._conclude(ended)
 
-    async def _all_pages(self, grant: messages.Grant) -> messages.Grant:
-        records, after = list(grant.records), grant.records_after
-        cursor: int | str | None = after
-        while cursor is not None:
-            outcome, _ = await self._settle(calls.records(grant, cursor))
-            if not isinstance(outcome, calls.Accepted):
-                raise Abandoned
-            records += outcome.value.items
-            cursor = outcome.value.next
-        return grant if after is None else msgspec.structs.replace(grant, records=records, records_after=None)
-
     async def _conclude(self, ended: replay.Ended) -> Conclusion:
-        match ended:
-            case replay.Completed(result):
-                return await self._end(messages.Complete(result))
-            case replay.Failed(error):
-                return await self._end(messages.Fail(error))
-            case replay.Suspended():
-                return await self._end(messages.Release(self._reason))
-            case replay.Parked():
-                return self._concluded("settled", "park")
-            case replay.Diverged(details):
-                return await self._end(messages.Stall("divergence", details))
-            case replay.Lost():
-                return self._abandoned()
+        ending = ending_of(ended, self._reason)
+        if ending is not None:
+            return await self._end(ending)
+        return self._concluded("settled", "park") if isinstance(ended, replay.Parked) else self._abandoned()
 
     async def _end(self, ending: messages.Ending) -> Conclusion:
         await self._recorder.idle()
@@ -194,7 +179,12 @@ class Execution:
     async def _write_ending(
         self, ending: messages.Ending
     ) -> calls.Accepted[messages.Progressed] | calls.Refused | calls.Loss:
-        call = self._progress(ending=ending)
+        try:
+            sealed = self._context.envelope.seal_ending(ending)
+        except Exception as error:  # the user's codec raises what it likes; recovery has it tried again
+            _log.exception("the codec cannot encode how a run ends", extra={"run_id": self._grant.run.id})
+            raise Abandoned from error
+        call = self._progress(ending=sealed)
         outcome, _ = await self._exchange.settle(
             call, self._idle_timeout, self._host.time_left, self._host.within(_ANSWERING)
         )
@@ -217,16 +207,27 @@ class Execution:
     # --- the engine's port -------------------------------------------------------------------------------------------
     async def write(self, record: messages.RecordIn) -> None:
         """Returns once *record* is acknowledged; see Recorder.write."""
-        await self._recorder.write(record)
+        await self._recorder.write(self._context.envelope.seal_record(record))
 
-    async def park(self, waits: Sequence[messages.WaitFor]) -> Sequence[messages.Record] | None:
+    async def start_children(
+        self, starts: Sequence[child_messages.ChildStart]
+    ) -> Sequence[child_messages.StartedChild]:
+        """What became of *starts*; see Recorder.start."""
+        return await self._recorder.start([self._context.envelope.seal_child(start) for start in starts])
+
+    async def child_outcomes(self, parent_call: str) -> Sequence[child_messages.ChildOutcome]:
+        """What became of the children of *parent_call*, read page by page."""
+        found = await pages.child_outcomes(self._settle, self._grant, parent_call)
+        return [self._context.envelope.open_child(outcome) for outcome in found]
+
+    async def park(self, waits: Sequence[messages.WaitFor], *, told: bool = False) -> Sequence[messages.Record] | None:
         """None once the run is parked; otherwise what the dispatcher recorded meanwhile. See Port.park."""
         await self._recorder.idle()
         if self._lost is not None:
             raise Abandoned
         # As for every ending, only the answer decides; but a refused park ends nothing.
         self._ending = True
-        outcome = await self._write_ending(messages.Park(list(waits), told=self._told))
+        outcome = await self._write_ending(messages.Park(list(waits), told=told))
         self._ending = False
         if isinstance(outcome, calls.Refused):
             raise RecordRefused(outcome.code, outcome.message)
@@ -262,16 +263,29 @@ class Execution:
             return outcome
         self._hold.accepted(sent_at)
         self._noted = note
-        # Numbered before the records of this call, so they are handed out before these are acknowledged.
-        if (signals := self._heard(outcome.value)) and self._engine is not None:
-            self._engine.hear(signals)
+        self._hear(outcome.value)
         return None
 
-    def _heard(self, answer: messages.Progressed) -> list[messages.Record]:
+    async def _send_starts(self, encoded: Sequence[bytes]) -> calls.Refused | Sequence[child_messages.StartedChild]:
+        call = calls.start_children(self._grant, encoded, self._signals_after)
+        outcome, sent_at = await self._settle(call)
+        if isinstance(outcome, calls.Refused):
+            return outcome
+        self._hold.accepted(sent_at)
+        self._hear(outcome.value)
+        children: list[child_messages.StartedChild] = outcome.value.children
+        return children
+
+    def _hear(self, answer: messages.Progressed | child_messages.ChildrenStarted) -> None:
+        """The outcomes an answer brings are numbered before what it acknowledges, and handed out before."""
+        if (signals := self._heard(answer)) and self._engine is not None:
+            self._engine.hear(signals)
+
+    def _heard(self, answer: messages.Progressed | child_messages.ChildrenStarted) -> list[messages.Record]:
         """Notes what *answer* says beside its verdict; the outcomes it brings, in their order."""
         self._signal_seq = answer.signal_seq
-        self._stop_asked(answer.stop)
-        signals = sorted(answer.signals, key=lambda record: record.seq)
+        self._stop_asked(answer.stop, answer.stop_reason if isinstance(answer, messages.Progressed) else None)
+        signals = self._context.envelope.open_records(sorted(answer.signals, key=lambda record: record.seq))
         self._signals_after = max(self._signals_after, *(record.seq for record in signals), 0)
         return signals
 
@@ -348,6 +362,7 @@ class Execution:
             sent_at,
             lambda code: into_the_loop(self._lose, code),
             lambda stop: into_the_loop(self._stop_asked, stop),
+            lambda: None if self._engine is None else self._engine.step,
         )
 
     def _lose(self, code: str) -> None:
@@ -357,8 +372,9 @@ class Execution:
         if self._engine is not None:
             self._engine.lose()
 
-    def _stop_asked(self, stop: messages.Stop | None) -> None:
-        self._told = self._told or stop == "cancel"
+    def _stop_asked(self, stop: messages.Stop | None, reason: str | None = None) -> None:
+        if stop == "cancel" and self._engine is not None:
+            self._engine.cancel(reason)
         if stop == "pause":
             self._reason = "pause"
             self._leave()

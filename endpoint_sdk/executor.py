@@ -9,6 +9,7 @@ from typing import Final
 
 from endpoint_sdk import refresher
 from endpoint_sdk._version import __version__
+from endpoint_sdk.envelope import PLAIN, Envelope
 from endpoint_sdk.exchange import Exchange, Times
 from endpoint_sdk.execution import Conclusion, Context, Execution
 from endpoint_sdk.host_time import Remaining
@@ -32,12 +33,14 @@ class Executor:
         url: str | None,
         refresh_interval_ms: int,
         max_concurrent_runs: int,
+        envelope: Envelope = PLAIN,
         times: Times | None = None,
     ) -> None:
         self._registry = registry
         self._url = url
         self._refresh_interval_ms = refresh_interval_ms
         self._max_concurrent_runs = max_concurrent_runs
+        self._envelope = envelope
         self._times = times or Times()
         self.info: Final = _info(kind)
         self._transport = AsyncTransport()
@@ -132,6 +135,7 @@ class Executor:
             self._registry,
             self.info,
             self._refresh_interval_ms,
+            self._envelope,
         )
 
 

@@ -4,7 +4,14 @@ from typing import Any, Final
 
 from endpoint_sdk import addresses, codec
 from endpoint_sdk.addresses import Key
-from endpoint_sdk.errors import ConfigurationError, OutcomeUnknown, PayloadError, RecordRefused, TaskFailed
+from endpoint_sdk.errors import (
+    ChildFailed,
+    ConfigurationError,
+    OutcomeUnknown,
+    PayloadError,
+    RecordRefused,
+    TaskFailed,
+)
 from endpoint_sdk.wire import messages
 
 _LONGEST_MESSAGE: Final = 8_000
@@ -44,13 +51,17 @@ def _text(error: BaseException) -> str:
 
 
 def _details(error: BaseException) -> Any:
-    """The error's own `details` as builtins, or the task failure behind a run's; None when JSON cannot carry them."""
+    """The error's own `details` as builtins, or the failure of the task or child behind a run's; None when JSON cannot
+    carry them.
+    """
     try:
         details = getattr(error, "details", None)
     except BaseException:  # a broken property must not hide the failure
         return None
     if isinstance(error, TaskFailed):
         details = {"task": error.task, "attempt": error.attempt, "type": error.error_type, "details": error.details}
+    if isinstance(error, ChildFailed):
+        details = {"runId": error.run_id, "type": error.error_type, "details": error.details}
     if details is None:
         return None
     try:

@@ -6,6 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 from endpoint_sdk import client_flows, codec
 from endpoint_sdk.client_flows import Flow, RunState
+from endpoint_sdk.envelope import PLAIN, Envelope
 from endpoint_sdk.events import Event
 from endpoint_sdk.workflow import Workflow
 
@@ -28,11 +29,14 @@ class AsyncDrive(Protocol):
 class _Named:
     """The run a handle is of; `patience` is how many seconds an unknown outcome is tried again."""
 
-    def __init__(self, run_id: str, created: bool, workflow: Workflow[Any, Any] | None, patience: float) -> None:
+    def __init__(
+        self, run_id: str, created: bool, workflow: Workflow[Any, Any] | None, patience: float, envelope: Envelope
+    ) -> None:
         self._id = run_id
         self._created = created
         self._decode: Callable[[bytes], Any] = codec.from_json if workflow is None else workflow.decode_result
         self._patience = patience
+        self._envelope = envelope
 
     @property
     def id(self) -> str:
@@ -49,9 +53,15 @@ class Handle(_Named, Generic[O_co]):
     """A run, seen from a blocking program; made by `Client.start` and `Client.get`."""
 
     def __init__(
-        self, drive: Drive, run_id: str, created: bool, workflow: Workflow[Any, O_co] | None, patience: float
+        self,
+        drive: Drive,
+        run_id: str,
+        created: bool,
+        workflow: Workflow[Any, O_co] | None,
+        patience: float,
+        envelope: Envelope = PLAIN,
     ) -> None:
-        super().__init__(run_id, created, workflow, patience)
+        super().__init__(run_id, created, workflow, patience, envelope)
         self._drive = drive
 
     def result(self, *, timeout: float | timedelta | None = None) -> O_co:
@@ -60,7 +70,7 @@ class Handle(_Named, Generic[O_co]):
         *timeout* in seconds; None waits for ever. Raises RunFailed, RunCancelled, TimeoutError, or PointsmanError when
         the dispatcher refuses or stays out of reach.
         """
-        data = self._drive(client_flows.result(self._id, seconds(timeout), self._patience))
+        data = self._drive(client_flows.result(self._id, seconds(timeout), self._patience, self._envelope))
         return cast("O_co", self._decode(data))
 
     def state(self) -> RunState:
@@ -84,21 +94,27 @@ class Handle(_Named, Generic[O_co]):
         An *event_id* the run has seen with this event's name adds nothing. Raises PayloadError for a value JSON cannot
         carry or over 256 KiB, Conflict `run_finished`, PointsmanError.
         """
-        self._drive(client_flows.send(self._id, event, value, event_id, self._patience))
+        self._drive(client_flows.send(self._id, event, value, event_id, self._patience, self._envelope))
 
 
 class AsyncHandle(_Named, Generic[O_co]):
     """A run, seen from an asynchronous program; made by `AsyncClient.start` and `AsyncClient.get`."""
 
     def __init__(
-        self, drive: AsyncDrive, run_id: str, created: bool, workflow: Workflow[Any, O_co] | None, patience: float
+        self,
+        drive: AsyncDrive,
+        run_id: str,
+        created: bool,
+        workflow: Workflow[Any, O_co] | None,
+        patience: float,
+        envelope: Envelope = PLAIN,
     ) -> None:
-        super().__init__(run_id, created, workflow, patience)
+        super().__init__(run_id, created, workflow, patience, envelope)
         self._drive = drive
 
     async def result(self, *, timeout: float | timedelta | None = None) -> O_co:
         """As `Handle.result`."""
-        data = await self._drive(client_flows.result(self._id, seconds(timeout), self._patience))
+        data = await self._drive(client_flows.result(self._id, seconds(timeout), self._patience, self._envelope))
         return cast("O_co", self._decode(data))
 
     async def state(self) -> RunState:
@@ -115,7 +131,7 @@ class AsyncHandle(_Named, Generic[O_co]):
     async def send(self, event: str, value: object, /, *, event_id: str | None = None) -> None: ...
     async def send(self, event: Event[Any] | str, value: object, /, *, event_id: str | None = None) -> None:
         """As `Handle.send`."""
-        await self._drive(client_flows.send(self._id, event, value, event_id, self._patience))
+        await self._drive(client_flows.send(self._id, event, value, event_id, self._patience, self._envelope))
 
 
 def seconds(duration: float | timedelta | None) -> float | None:

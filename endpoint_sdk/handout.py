@@ -7,8 +7,9 @@ call first, and a first run obeys the same rule: outcomes acknowledged together 
 
 import asyncio
 import heapq
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from endpoint_sdk.pending_call import Call, Outcome
@@ -26,15 +27,27 @@ async def settle() -> None:
 
 
 class HandOut:
-    """*recorded* and *live* give an outcome over; *idle* is called when nothing is left to hand out for now."""
+    """*recorded* and *live* give an outcome over; *idle* is called when nothing is left to hand out for now.
+
+    What a recorded outcome leaves out is fetched before it is given, and nothing else is handed out meanwhile: *fetch*
+    does not raise. *failed* hears what any of the others raises, which ends the handing out.
+    """
 
     def __init__(
-        self, recorded: Callable[[Call], None], live: Callable[[Call, Outcome], None], idle: Callable[[], None]
+        self,
+        recorded: Callable[[Call], None],
+        live: Callable[[Call, Outcome], None],
+        idle: Callable[[], None],
+        fetch: Callable[[Call], Awaitable[None]],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._give_recorded = recorded
         self._give_live = live
         self._idle = idle
-        self._recorded: list[tuple[int, Call]] = []
+        self._fetch = fetch
+        self._failed = failed
+        self._recorded: list[tuple[int, int, Call]] = []
+        self._calls = itertools.count()
         self._live: deque[tuple[Call, Outcome]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._unsettled = True
@@ -46,7 +59,7 @@ class HandOut:
 
     def recorded(self, seq: int, call: Call) -> None:
         """*call* waits for the record numbered *seq*."""
-        heapq.heappush(self._recorded, (seq, call))
+        heapq.heappush(self._recorded, (seq, next(self._calls), call))
         self.wake()
 
     def live(self, call: Call, outcome: Outcome, *, alone: bool) -> None:
@@ -61,7 +74,7 @@ class HandOut:
     def wake(self) -> None:
         """Makes sure that *idle* is called once the workflow has settled."""
         if self._pump is None:
-            self._pump = asyncio.create_task(self._run())
+            self._pump = asyncio.create_task(self._guarded())
 
     async def stop(self) -> None:
         """Hands nothing out any more."""
@@ -69,6 +82,13 @@ class HandOut:
             self._pump.cancel()
             await asyncio.wait([self._pump])
             self._pump = None
+
+    async def _guarded(self) -> None:
+        try:
+            await self._run()
+        except Exception as error:
+            # Unheard, it would leave a run that does nothing and keeps its claim.
+            self._failed(error)
 
     async def _run(self) -> None:
         replaying = True
@@ -78,7 +98,10 @@ class HandOut:
                 self._unsettled = False
             replaying = bool(self._recorded)
             if replaying:
-                self._give_recorded(heapq.heappop(self._recorded)[1])
+                *_, call = heapq.heappop(self._recorded)
+                if call.fetches:
+                    await self._fetch(call)
+                self._give_recorded(call)
             elif self._live:
                 self._give_live(*self._live.popleft())
             else:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 import msgspec
 
 from endpoint_sdk import failures
+from endpoint_sdk.cancelling import Cancelling
 from endpoint_sdk.errors import RecordRefused
 from endpoint_sdk.pending_call import Call, Outcome, Stage
 from endpoint_sdk.port import Port
@@ -17,6 +18,8 @@ _log: Final = logging.getLogger(__name__)
 
 class Floor(Protocol):
     """What the engine decides for a driver."""
+
+    cancelling: Cancelling
 
     def leaving(self) -> bool:
         """Whether no further body may start."""
@@ -97,6 +100,16 @@ class Ledger:
             await self._port.write(record)
         except RecordRefused as refusal:
             _log.warning("the deadline of %s %s could not be recorded: %s", record.kind, record.name, refusal.code)
+
+    async def boundary(self, call: Call) -> None:
+        """Returns when *call* may begin: not before a cancel is raised, and never when the run leaves this executor."""
+        await self._floor.clear()
+        self.wanted(call)
+        while self._floor.leaving() or self._floor.cancelling.holds(call):
+            self.enter(call, "held")
+            await self._floor.cancelling.released()
+            self.wanted(call)
+        call.stage = "busy"
 
     def enter(self, call: Call, stage: Stage) -> None:
         """*call* waits now; raises Gone when nobody waits for it, who may have left while something was written."""

@@ -42,10 +42,10 @@ class Parking:
         """Whether a park's answer is awaited: until it comes nothing may be started or recorded."""
         return self._request is not None and not self._request.done()
 
-    def park(self, waits: Sequence[messages.WaitFor]) -> None:
-        """Asks to be parked for *waits*, unless a pause is on."""
+    def park(self, waits: Sequence[messages.WaitFor], *, told: bool = False) -> None:
+        """Asks to be parked for *waits*, unless a pause is on; *told* as for Port.park."""
         if not self.under_way and self._pause is None:
-            self._request = asyncio.create_task(self._ask(waits))
+            self._request = asyncio.create_task(self._ask(waits, told))
 
     async def clear(self) -> None:
         """Returns once no park is under way."""
@@ -60,9 +60,9 @@ class Parking:
         if self._pause is not None:
             self._pause.cancel()
 
-    async def _ask(self, waits: Sequence[messages.WaitFor]) -> None:
+    async def _ask(self, waits: Sequence[messages.WaitFor], told: bool) -> None:
         try:
-            signals = await self._port.park(waits)
+            signals = await self._port.park(waits, told=told)
         except BaseException as error:
             self._request = None
             self._failed(error)

@@ -34,6 +34,8 @@ class Call(ABC):
     """
 
     key: Key
+    # Whether an outcome is read only after `HandOut` has fetched what belongs to it.
+    fetches = False
 
     def __init__(self, address: Address, preview: str | None) -> None:
         self.address = address
@@ -41,10 +43,16 @@ class Call(ABC):
         self.context = contextvars.copy_context()
         self.deliver: Callable[[Outcome], None] = _nobody
         self.stage: Stage = "parked"
+        # The task of the branch that made it; of a `def` handler, what its thread blocks on.
+        self.waiter: object = None
         self.driver: asyncio.Task[None] | None = None
         self.due_ms: int | None = None
         self.dropped = False
         self.answered = False
+
+    def keyed(self, number: Callable[[Address], Key]) -> Key:
+        """The key of this call, which *number* gives the next one at its address."""
+        return number(self.address)
 
     @abstractmethod
     def read(self, record: messages.Record, run_id: str) -> Outcome:

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+import msgspec
+
 from endpoint_sdk import calls, monotonic
 from endpoint_sdk.transport import Answer
 from endpoint_sdk.wire import limits, messages
@@ -51,7 +53,8 @@ class Hold:
     """One claim being kept alive.
 
     `sent_at` is when the last accepted call for it was *sent*, `lost` the code of its loss. *on_lost* and *on_stop* are
-    called from the refresher's thread and must hand over to wherever they belong.
+    called from the refresher's thread and must hand over to wherever they belong. So is *step*, which tells the task
+    the run is in.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Hold:
         sent_at: float,
         on_lost: Callable[[str], None],
         on_stop: Callable[[messages.Stop], None],
+        step: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.url = url
         self.claim = claim
@@ -70,6 +74,7 @@ class Hold:
         self.due = sent_at + interval
         self.on_lost = on_lost
         self.on_stop = on_stop
+        self.step = step
         self.lost: str | None = None
 
     @property
@@ -169,7 +174,7 @@ class Refresher:
 
     def _refresh(self, transport: Transport, url: str, holds: list[Hold], stopped: Callable[[], bool]) -> int:
         sent_at = self._now()
-        call = calls.refresh([hold.claim for hold in holds])
+        call = calls.refresh([msgspec.structs.replace(hold.claim, step=hold.step()) for hold in holds])
         outcome = _send(transport, url, call, min(hold.interval for hold in holds))
         if stopped():
             return 0

@@ -11,13 +11,18 @@ loss the handler is cancelled, and whatever it does afterwards is not heard.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from endpoint_sdk import divergence, failures, fan_out, handler, standstill
+import msgspec
+
+from endpoint_sdk import addresses, divergence, failures, handler, standstill
+from endpoint_sdk.aside import Aside
 from endpoint_sdk.async_handler import AsyncHandler
 from endpoint_sdk.bodies import Returned
+from endpoint_sdk.cancelling import Cancelling
+from endpoint_sdk.decided import End
 from endpoint_sdk.driver import Driver
 from endpoint_sdk.errors import PayloadError, RecordRefused
 from endpoint_sdk.handler import Handler
@@ -25,10 +30,22 @@ from endpoint_sdk.handout import HandOut
 from endpoint_sdk.history import History
 from endpoint_sdk.parking import Parking
 from endpoint_sdk.pending_call import Call, Outcome
-from endpoint_sdk.port import Completed, Diverged, Ended, Failed, Lost, Parked, Port, Suspended
-from endpoint_sdk.server_clock import ServerClock
+from endpoint_sdk.port import (
+    Completed,
+    Decided,
+    Diverged,
+    Ended,
+    Failed,
+    Lost,
+    Parked,
+    Port,
+    Restarted,
+    Suspended,
+)
+from endpoint_sdk.reading import Reader
 from endpoint_sdk.task_call import Functions
 from endpoint_sdk.thread_handler import ThreadHandler
+from endpoint_sdk.timing import REAL, Timing
 from endpoint_sdk.wire import messages
 from endpoint_sdk.workflow import Workflow
 
@@ -37,9 +54,6 @@ __all__ = ["Completed", "Diverged", "Ended", "Engine", "Failed", "Lost", "Parked
 
 _log: Final = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 10.0
-
-I = TypeVar("I")  # noqa: E741 - an item
-T = TypeVar("T")
 
 
 class Engine:
@@ -50,27 +64,47 @@ class Engine:
     """
 
     def __init__(
-        self, workflow: Workflow[Any, Any], grant: messages.Grant, port: Port, *, idle_seconds: float = IDLE_SECONDS
+        self,
+        workflow: Workflow[Any, Any],
+        grant: messages.Grant,
+        port: Port,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        timing: Timing = REAL,
     ) -> None:
         self.note: str | None = None
+        self._end = End()
         self._workflow = workflow
         self._grant = grant
         self._port = port
-        self._history = History(grant.records, grant.waits)
-        self._clock = ServerClock(grant.server_time)
-        self._driver = Driver(grant.run.id, port, self, self._history, self._clock)
-        self._hand_out = HandOut(self._give_recorded, self._give, self._settled)
+        self._history = History(grant.records, grant.waits, grant.run.id)
+        self._chance = timing.chance
+        self._clock = timing.clock(grant.server_time)
+        self._longest_wait = timing.longest_wait
+        scope = addresses.scope(grant.run.id, grant.run.generation)
+        self._driver = Driver(grant.run.id, scope, port, self, self._history, self._clock, timing.chance)
+        self._reader = Reader(
+            port,
+            self._history,
+            scope,
+            diverged=lambda details: self._end.decide(Diverged(details)),
+            abandon=self.abandon,
+        )
+        self._hand_out = HandOut(self._give_recorded, self._give, self._settled, self._reader.fetch, self.abandon)
         self._parking = Parking(
             port, parked=self._parked, refused=self.hear, failed=self._park_failed, again=self._hand_out.wake
         )
         self._functions = Functions()
         self._pending: dict[Call, None] = {}
-        self._aside: list[Call] = []
+        self._aside = Aside(self._pending, self._history)
         self._driving: set[Call] = set()
         self._leaving = False
+        self.cancelling = Cancelling(
+            self._pending, self._history, drive=self._drive, expect=self._hand_out.recorded, asked=self._asked
+        )
+        if grant.stop == "cancel":
+            self.cancelling.ask(grant.stop_reason)
         self._watch = divergence.Watch(idle_seconds, self._diverge)
-        self._ended: Ended | None = None
-        self._end_known = asyncio.Event()
 
     # --- for the execution -------------------------------------------------------------------------------------------
     async def run(self) -> Ended:
@@ -79,25 +113,25 @@ class Engine:
         When it returns, no task body runs: `async def` bodies were cancelled and awaited, threads awaited.
         """
         if self.over:
-            return self._final()
+            return self._end.final
         try:
             self._handler: Handler = handler.make(self._workflow, self._grant, self, self._done)
         except PayloadError as error:
-            self._end(Failed(failures.describe(error)))
-            return self._final()
+            self._end.decide(Failed(failures.describe(error)))
+            return self._end.final
         try:
             self._handler.start()
-            await self._end_known.wait()
+            await self._end.known.wait()
         except asyncio.CancelledError:
-            self._end(Lost())
+            self._end.decide(Lost())
             raise
         finally:
             await self._wind_down()
-        return self._final()
+        return self._end.final
 
     def lose(self) -> None:
         """The claim is lost: cancels the handler at its next await or task boundary, and `run` returns Lost."""
-        self._end(Lost())
+        self._end.decide(Lost())
 
     def leave(self) -> None:
         """No further task starts here; `run` returns once every branch waits, or when the handler ends."""
@@ -105,28 +139,39 @@ class Engine:
         if self._pending and not self.over:
             self._hand_out.wake()
 
+    def cancel(self, reason: str | None = None) -> None:
+        """The run is to be cancelled, for *reason* where that is known: see `endpoint_sdk.cancelling`."""
+        self.cancelling.ask(reason)
+        if self._pending and not self.over:
+            self._hand_out.wake()
+
     def leave_now(self) -> None:
         """The run ends here as suspended: `async def` bodies are cancelled, and `run` returns once no thread's runs."""
-        self._end(Suspended())
+        self._end.decide(Suspended())
 
     def hear(self, signals: Sequence[messages.Record]) -> None:
         """The dispatcher recorded *signals*, in their order, while the run went on: handed out as on a replay."""
-        if self.over:
-            return
-        pending = {call.key: call for call in self._pending}
-        for record in signals:
-            key = self._history.add(record)
-            call = pending.get(key)
-            if call is not None:
-                call.answer()
-                self._hand_out.recorded(record.seq, call)
-            elif self._history.called(key):
-                self._history.consume(key)
+        if not self.over:
+            self._reader.hear(signals, self._pending, self._hand_out.recorded)
+
+    def _asked(self, calls: Collection[Call]) -> Collection[Call]:
+        return self._handler.asked(calls)
 
     @property
     def body_running(self) -> bool:
         """Whether the body of a task runs now."""
         return any(call.stage in ("body", "thread") for call in self._driving)
+
+    @property
+    def step(self) -> str | None:
+        """The name of a task whose body runs now, if any does; may be read from any thread."""
+        return next((call.address.name for call in list(self._driving) if call.stage in ("body", "thread")), None)
+
+    @property
+    def computing(self) -> bool:
+        """Whether the handler's own thread runs: it is neither blocked in a call nor at its end."""
+        handler: Handler | None = getattr(self, "_handler", None)
+        return isinstance(handler, ThreadHandler) and handler.computing
 
     # --- for the run -------------------------------------------------------------------------------------------------
     @property
@@ -137,12 +182,21 @@ class Engine:
     @property
     def suspending(self) -> bool:
         """Whether the handler is being unwound without having ended the run."""
-        return self.over and not isinstance(self._ended, Completed | Failed)
+        return self.over and not self._end.by_the_handler
+
+    def encode_input(self, value: object) -> bytes:
+        """JSON of an input of this run's workflow; raises as Workflow.encode_input."""
+        return self._workflow.encode_input(value)
+
+    def restart(self, data: bytes) -> None:
+        """This execution ends, and the run begins anew with the input *data*; the handler is not heard any more."""
+        if not self.over:
+            self._decide(Restarted(msgspec.Raw(data)))
 
     async def call(self, call: Call) -> Outcome:
         """The outcome of a call made by an `async def` handler."""
         assert isinstance(self._handler, AsyncHandler)
-        self._handler.enter()
+        self._handler.enter(call)
         if self.over:
             await self._handler.late_call()
         self._functions.check(call)
@@ -162,22 +216,17 @@ class Engine:
         def start(future: "Future[Outcome]") -> None:
             assert isinstance(self._handler, ThreadHandler)
             thread = self._handler
+            call.waiter = future
             call.deliver = lambda outcome: thread.deliver(future, outcome)
             self._admit(call)
 
         return start
 
-    def each(
-        self, call: Callable[[I], Coroutine[Any, Any, T]], items: Iterable[I], limit: int
-    ) -> Coroutine[Any, Any, list[T]]:
-        """See `endpoint_sdk.fan_out`."""
-        return fan_out.each(call, items, limit)
-
     # --- for drivers -------------------------------------------------------------------------------------------------
     @property
     def over(self) -> bool:
         """Whether this execution has ended."""
-        return self._ended is not None
+        return self._end.known.is_set()
 
     def leaving(self) -> bool:
         """Whether no further body may start; once so, for good."""
@@ -194,6 +243,7 @@ class Engine:
 
     def hand_out(self, call: Call, outcome: Outcome) -> None:
         """*outcome* of *call* is acknowledged; nobody sees it once this execution has ended."""
+        self._history.grow()
         if not self.over:
             self._hand_out.live(call, outcome, alone=self._handler.alone and len(self._pending) == 1)
 
@@ -206,20 +256,21 @@ class Engine:
             error,
             exc_info=error if isinstance(error, Exception) else None,
         )
-        self._end(Lost())
+        self._end.decide(Lost())
 
     # --- calls -------------------------------------------------------------------------------------------------------
     def _admit(self, call: Call) -> None:
         if self.over:
             return
-        aside = self._history.unconsumed or self._parking.under_way
-        call.key = self._history.number(call.address)
+        aside = self._history.unconsumed or self._parking.under_way or self.cancelling.due
+        call.key = call.keyed(self._history.number)
         self._pending[call] = None
+        self.cancelling.met(call)
         record = self._history.meet(call.key)
         if record is not None:
             self._hand_out.recorded(record.seq, call)
         elif aside:
-            self._aside.append(call)
+            self._aside.add(call)
             self._hand_out.wake()
         else:
             self._drive(call)
@@ -232,7 +283,8 @@ class Engine:
 
     def _driven(self, call: Call) -> None:
         self._driving.discard(call)
-        if self._pending and not self.over and (self._leaving or all(other.rests for other in self._pending)):
+        resting = all(other.rests or self.cancelling.holds(other) for other in self._pending)
+        if self._pending and not self.over and (self._leaving or resting):
             self._hand_out.wake()
 
     def _drop(self, call: Call) -> None:
@@ -245,16 +297,10 @@ class Engine:
 
     # --- outcomes ----------------------------------------------------------------------------------------------------
     def _give_recorded(self, call: Call) -> None:
-        record = self._history.meet(call.key)
-        if record is None or call.dropped or self.over:
-            return
-        try:
-            outcome = call.read(record, self._grant.run.id)
-        except PayloadError as error:
-            self._end(Diverged(divergence.unreadable(call.view(), error)))
-            return
-        self._history.consume(call.key)
-        self._give(call, outcome)
+        outcome = None if self.over else self._reader.outcome(call)
+        if outcome is not None:
+            self._history.consume(call.key)
+            self._give(call, outcome)
 
     def _give(self, call: Call, outcome: Outcome) -> None:
         if call in self._pending and not self.over:
@@ -265,78 +311,76 @@ class Engine:
         """The workflow's code has done what it can for now."""
         if self.over or self._parking.under_way:
             return
-        if self._aside and not self._history.unconsumed:
-            aside, self._aside = self._aside, []
-            for call in aside:
-                if call in self._pending:
-                    self._drive(call)
+        if not self._history.unconsumed:
+            self.cancelling.begin()
+            for call in self._aside.take(self.cancelling.sets_aside):
+                self._drive(call)
         self._judge()
-        self._watch.set(not self.over and bool(self._new_calls()) and self._history.unconsumed)
+        self._watch.set(not self.over and bool(self._aside) and self._history.unconsumed)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
     def _judge(self) -> None:
         """Parks or suspends the run if nothing is under way and nothing will be soon."""
         under_way = any(call.stage in ("busy", "body", "thread") for call in self._driving)
-        if not self._pending or under_way or not self._handler.waits:
+        if not self._pending or under_way or self.cancelling.due or not self._handler.waits:
             return
+        if self.cancelling.release():
+            self._hand_out.wake()
+            return
+        resting = [call for call in self._pending if not self.cancelling.holds(call)]
         verdict = standstill.judge(
-            self._pending, leaving=self.leaving(), left=self._port.remaining(), now=self._clock.now()
+            resting,
+            leaving=self.leaving(),
+            left=self._port.remaining(),
+            now=self._clock.now(),
+            longest=self._longest_wait,
         )
         if verdict == "release":
-            self._end(Suspended())
+            self._end.decide(Suspended())
         elif verdict == "park":
-            self._parking.park([call.wait() for call in self._pending])
+            waits = list(dict.fromkeys(call.wait() for call in resting))
+            self._parking.park(waits, told=self.cancelling.raised)
 
     def _parked(self) -> None:
-        self._end(Parked())
+        self._end.decide(Parked())
 
     def _park_failed(self, error: BaseException) -> None:
         if isinstance(error, RecordRefused):
-            self._end(Failed(failures.refused(error)))
+            self._end.decide(Failed(failures.refused(error)))
         elif not self.over:
             self.abandon(error)
 
     # --- divergence --------------------------------------------------------------------------------------------------
     def _diverge(self) -> None:
-        if self.over or not self._new_calls() or not self._history.unconsumed:
+        if self.over or not self._aside or not self._history.unconsumed:
             return
         if self._hand_out.active or self._driving or not self._handler.waits:
             self._watch.set(True)
+        elif self._history.forgive():
+            self._hand_out.wake()
         else:
-            self._end(Diverged(self._difference()))
-
-    def _new_calls(self) -> list[Call]:
-        return [call for call in self._aside if call in self._pending]
-
-    def _difference(self) -> dict[str, Any]:
-        recorded = self._history.left_over({call.key for call in self._pending})
-        return divergence.details(recorded, [call.view() for call in self._new_calls()])
+            self._end.decide(Diverged(self._aside.difference()))
 
     # --- the end ------------------------------------------------------------------------------------------------------
     def _done(self, returned: Returned) -> None:
-        if self.over:
-            return
-        difference = self._difference()
-        if difference["recorded"] and difference["new"]:
-            self._end(Diverged(difference))
+        if not self.over:
+            now, cancel = self._clock.now(), self.cancelling
+            self._decide(
+                handler.result(self._workflow, returned, handler.Try(self._grant.run, now, self._chance, cancel))
+            )
+
+    def _decide(self, decided: Decided) -> None:
+        difference = self._aside.difference()
+        if difference["recorded"] and difference["new"] and not self._history.forgive():
+            self._end.decide(Diverged(difference))
             return
         if difference["recorded"]:
             _log.warning("run %s: %s", self._grant.run.id, difference["message"])
-        self._end(handler.result(self._workflow, returned))
-
-    def _end(self, ended: Ended) -> None:
-        """The first end stands, but a park or a loss overrules it: what was decided cannot be written any more."""
-        if self._ended is None or (isinstance(ended, Parked | Lost) and not isinstance(self._ended, Parked)):
-            self._ended = ended
-        self._end_known.set()
-
-    def _final(self) -> Ended:
-        assert self._ended is not None
-        return self._ended
+        self._end.decide(decided)
 
     async def _wind_down(self) -> None:
         self._watch.set(False)
-        await self._parking.stop(at_once=isinstance(self._ended, Lost))
+        await self._parking.stop(at_once=isinstance(self._end.final, Lost))
         await self._hand_out.stop()
         for call in self._driving:
             call.drop()

@@ -14,3 +14,7 @@ class ServerClock:
     def now(self) -> int:
         """Milliseconds since the epoch."""
         return self._start_ms + int((monotonic.now() - self._start) * 1000)
+
+    def elapsed(self) -> float:
+        """Seconds since some moment before the grant."""
+        return monotonic.now()

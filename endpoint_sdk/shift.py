@@ -208,6 +208,7 @@ class Shift:
             setup.refresh_interval_ms,
             list(self._plan.subscriber.pools),
             limit=0,
+            declares=list(setup.declares),
         )
         outcome = await setup.exchange.once(calls.poll(wanted, setup.api_key, setup.namespace), _ANNOUNCE_TIMEOUT)
         known, self._announced = self._announced, isinstance(outcome, calls.Accepted)

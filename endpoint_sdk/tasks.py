@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias,
 import msgspec
 
 from endpoint_sdk import addresses, codec
-from endpoint_sdk.context import CURRENT_TASK, IN_WORKFLOW
+from endpoint_sdk.context import CURRENT_TASK, IN_WORKFLOW, ON_DIRECT_CALL
 from endpoint_sdk.errors import ConfigurationError
 from endpoint_sdk.retry import Retry
 from endpoint_sdk.wire import messages
@@ -199,11 +199,14 @@ def _timeout(timeout: timedelta, name: str) -> timedelta:
 
 
 def _warn_unrecorded(definition: Definition) -> None:
-    if IN_WORKFLOW.get() and CURRENT_TASK.get() is None and definition.fn not in _warned:
+    if not IN_WORKFLOW.get() or CURRENT_TASK.get() is not None:
+        return
+    message = (
+        f"task {definition.name!r} was called directly inside a workflow and runs unrecorded; "
+        f"write run.task({definition.name}, …)"
+    )
+    if (refuse := ON_DIRECT_CALL.get()) is not None:
+        refuse(message)
+    if definition.fn not in _warned:
         _warned.add(definition.fn)
-        warnings.warn(
-            f"task {definition.name!r} was called directly inside a workflow and runs unrecorded; "
-            f"write run.task({definition.name}, …)",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        warnings.warn(message, RuntimeWarning, stacklevel=3)

@@ -5,14 +5,14 @@ import contextlib
 import contextvars
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from endpoint_sdk.bodies import Returned
 from endpoint_sdk.context import IN_WORKFLOW
 from endpoint_sdk.errors import HandlerStopped
-from endpoint_sdk.pending_call import Outcome
+from endpoint_sdk.pending_call import Call, Outcome
 
 _log: Final = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ class ThreadHandler:
         self._loop = asyncio.get_running_loop()
         self._waiting: Future[Outcome] | None = None
         self._under_way: set[Future[Outcome]] = set()
+        self._started = False
         self._ended = asyncio.Event()
         self._stopped = False
         self._late_calls = 0
@@ -40,9 +41,19 @@ class ThreadHandler:
         """Whether the thread is blocked in a call; computing, it can still make one."""
         return self._waiting is not None
 
+    def asked(self, calls: Collection[Call]) -> Collection[Call]:
+        """That of *calls* which the thread is blocked in, if it is."""
+        return [call for call in calls if self._waiting is not None and call.waiter is self._waiting]
+
+    @property
+    def computing(self) -> bool:
+        """Whether the thread runs: it was started, and is neither blocked in a call nor at its end."""
+        return self._started and not self.waits and not self._ended.is_set()
+
     # --- in the loop -------------------------------------------------------------------------------------------------
     def start(self) -> None:
         """Lets the handler run."""
+        self._started = True
         context = contextvars.copy_context()
         context.run(IN_WORKFLOW.set, True)
         # A daemon thread: a handler that never returns must not keep the process from ending.
@@ -103,6 +114,11 @@ class ThreadHandler:
         if not future.done():
             self._tell(self._block, future)
         return future.result()
+
+    def leave(self, tell: Callable[[], None]) -> NoReturn:
+        """Has *tell* called in the loop, which ends this execution, and unwinds the thread."""
+        self._tell(tell)
+        raise HandlerStopped
 
     def _run(self) -> None:
         try:

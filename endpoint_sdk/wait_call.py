@@ -106,4 +106,5 @@ def refused(record: messages.Record | messages.RecordIn) -> PointsmanError | Non
 
 def _whole_ms(duration: timedelta) -> int:
     """Milliseconds, rounded up: no wait is over early."""
-    return -(-duration // _MILLISECOND)
+    whole, rest = divmod(duration, _MILLISECOND)
+    return whole + bool(rest)

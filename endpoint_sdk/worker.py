@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from endpoint_sdk import arguments, config
+from endpoint_sdk import arguments, config, envelope
+from endpoint_sdk.envelope import PayloadCodec
 from endpoint_sdk.errors import ConfigurationError
 from endpoint_sdk.signing_secrets import Secret, SigningSecrets
 from endpoint_sdk.wire import messages, signature
@@ -46,7 +47,8 @@ class Worker:
     both. A worker of a broker needs *secret*, one or more `whsec_…` or a function that returns them
     (POINTSMAN_SIGNING_SECRET); with an API key as well it polls while its broker fails, and tells the dispatcher what
     it serves. *name* is the audience whose messages it takes, the publisher's name (POINTSMAN_ENDPOINT; none: every
-    audience). *drain_timeout* is what runs under way get after `stop` or a signal.
+    audience). *drain_timeout* is what runs under way get after `stop` or a signal. Payloads are stored through *codec*,
+    encrypted for example; every client and executor of these workflows needs the same.
 
     Raises ConfigurationError for anything that could not work. A worker serves once: one that was stopped stays so.
     """
@@ -62,6 +64,7 @@ class Worker:
         name: str | None = None,
         max_concurrent_runs: int = 10,
         drain_timeout: timedelta = _DRAIN_TIMEOUT,
+        codec: PayloadCodec | None = None,
     ) -> None:
         environment = config.read()
         self._environment = environment
@@ -69,6 +72,7 @@ class Worker:
         self._names = environment.endpoint_names if name is None else arguments.names(name, "Worker(name=)")
         self._url = config.url(url, "Worker(url=)") or environment.url
         self._api_key = _credential(environment.api_key if api_key is None else api_key)
+        self._envelope = envelope.of(codec, "Worker(codec=)")
         self._max_concurrent_runs = arguments.positive(max_concurrent_runs, "Worker(max_concurrent_runs=)")
         self.drain_timeout: Final = config.duration(drain_timeout, "Worker(drain_timeout=)") or _DRAIN_TIMEOUT
         self._subscriber, self._fallback = self._subscribers(subscriber)
@@ -186,6 +190,7 @@ class Worker:
             url=self._url,
             refresh_interval_ms=environment.refresh_interval_ms,
             max_concurrent_runs=self._max_concurrent_runs,
+            envelope=self._envelope,
         )
         tolerance = signature.DEFAULT_TOLERANCE if environment.tolerance is None else environment.tolerance
         admission = None
@@ -198,6 +203,7 @@ class Worker:
             environment.refresh_interval_ms,
             None if self._url is None else executor.exchange(),
             self._api_key if self._url is not None else None,
+            self._registry.served(),
         )
         return Plan(
             executor,

@@ -2,12 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from datetime import timedelta
 from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
 
 from msgspec import Raw
 
 from endpoint_sdk import codec
 from endpoint_sdk.errors import ConfigurationError
+from endpoint_sdk.options import Concurrency, Cron, Interval, Options, checked
+from endpoint_sdk.retry import Retry
 from endpoint_sdk.run import Run
 from endpoint_sdk.sync_run import SyncRun
 from endpoint_sdk.tasks import checked_name
@@ -18,14 +21,25 @@ O = TypeVar("O")  # noqa: E741 - its output
 I_contra = TypeVar("I_contra", contravariant=True)
 O_co = TypeVar("O_co", covariant=True)
 
+_NEVER: Final = Retry.never()
+_NO_OPTIONS: Final = Options(_NEVER)
+
 
 class Workflow(Generic[I_contra, O_co]):
     """A handler with its name, version and codecs; made by `@workflow`."""
 
-    def __init__(self, fn: Callable[..., Any], name: str, version: str, accepts: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        name: str,
+        version: str,
+        accepts: tuple[str, ...],
+        options: Options = _NO_OPTIONS,
+    ) -> None:
         self.name: Final[str] = name
         self.version: Final[str] = version
         self.accepts: Final = accepts
+        self.options: Final = options
         self.fn: Final = fn
         self.is_async: Final = inspect.iscoroutinefunction(fn)
         where = f"workflow {name!r}"
@@ -72,26 +86,48 @@ class _WorkflowDecorator(Protocol):
     def __call__(self, fn: Callable[[SyncRun], O], /) -> Workflow[None, O]: ...
 
 
-def workflow(name: str, /, *, version: str = "1", accepts: Collection[str] = ()) -> _WorkflowDecorator:
+def workflow(
+    name: str,
+    /,
+    *,
+    version: str = "1",
+    accepts: Collection[str] = (),
+    retry: Retry = _NEVER,
+    timeout: timedelta | None = None,
+    schedule: Cron | Interval | None = None,
+    concurrency: Concurrency | None = None,
+    on_failure: Workflow[Any, Any] | None = None,
+) -> _WorkflowDecorator:
     """Makes a handler the workflow *name*: `async def` over a Run, or `def` over a SyncRun, with at most one input.
 
-    *accepts* lists the older versions whose runs this code continues. Raises ConfigurationError when the annotations
-    of input or result cannot be resolved or recorded.
+    *accepts* lists the older versions whose runs this code continues. When the handler raises, *retry* decides whether
+    the run begins another attempt, in which what succeeded is not done again; its filters see what the handler raised,
+    and its `max_elapsed` counts from the submission. A run that has not ended *timeout* after it was due is
+    cancelled gracefully, for the reason `timed_out`. *schedule* starts runs by the clock, without input or with null.
+    *concurrency* limits how many runs are handed out at once. A run that fails starts one of *on_failure*, with the
+    input {"runId", "workflow", "version", "input", "error"}; whatever serves this workflow serves that one too.
+
+    Raises ConfigurationError when the annotations of input or result cannot be resolved or recorded, or an option
+    makes no sense.
     """
     checked_name(name, "workflow")
     if isinstance(accepts, str):
         raise ConfigurationError(f"workflow {name!r}: accepts= is a list of versions")
     versions = tuple(checked_name(older, "version") for older in accepts)
     checked_name(version, "version")
+    options = checked(Options(retry, timeout, schedule, concurrency, on_failure), f"workflow {name!r}")
 
     def decorate(fn: Callable[..., Any]) -> Workflow[Any, Any]:
-        return Workflow(fn, name, version, versions)
+        return Workflow(fn, name, version, versions, options)
 
     return cast("_WorkflowDecorator", decorate)
 
 
 class Registry:
-    """The workflows one executor serves; raises ConfigurationError when two claim the same name and version."""
+    """The workflows one executor serves.
+
+    Raises ConfigurationError when two claim the same name and version, or an on_failure= is not among them.
+    """
 
     def __init__(self, workflows: Iterable[Workflow[Any, Any]]) -> None:
         self._exact: dict[tuple[str, str], Workflow[Any, Any]] = {}
@@ -101,14 +137,20 @@ class Registry:
                 raise ConfigurationError(f"workflow {each.name!r} version {each.version!r} is served twice")
             for version in each.accepts:
                 self._accepted.setdefault((each.name, version), each)
+        for each in self._exact.values():
+            failed = each.options.on_failure
+            if failed is not None and self._exact.get((failed.name, failed.version)) is not failed:
+                raise ConfigurationError(
+                    f"workflow {each.name!r} names {failed.name!r} {failed.version!r} as on_failure=: list it beside it"
+                )
 
     def find(self, name: str, version: str) -> Workflow[Any, Any] | None:
         """The workflow of this very version, else the first that accepts it, else None."""
         return self._exact.get((name, version)) or self._accepted.get((name, version))
 
     def served(self) -> list[messages.ServedWorkflow]:
-        """What a discovery answer lists."""
-        return [messages.ServedWorkflow(each.name, each.version, list(each.accepts)) for each in self._exact.values()]
+        """What a discovery answer lists, and a worker announces."""
+        return [each.options.declared(each.name, each.version, each.accepts) for each in self._exact.values()]
 
 
 def _parameters(fn: Callable[..., Any], where: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeVar, get_args
 import msgspec
 from msgspec.json import Decoder
 
-from dispatcher import cancelling, claims, completion, control, errors, operations, runs, submission
+from dispatcher import cancelling, claims, completion, control, errors, operations, restarting, runs, submission
 from dispatcher import why as why_service
 from dispatcher.access import Caller
 from dispatcher.api import bodies, queries
@@ -20,12 +20,13 @@ from dispatcher.secrets import WRITE_PREFIX
 from dispatcher.settings import Settings
 from dispatcher.store import Store
 from endpoint_sdk.wire import identity, limits
-from endpoint_sdk.wire.messages import Status
+from endpoint_sdk.wire.messages import ServedWorkflow, Status
 from endpoint_sdk.wire.operating import (
     CancelRun,
     Nothing,
     ReleaseRun,
     RequeueRun,
+    RestartRun,
     RunAnswer,
     RunView,
     SubmitBatch,
@@ -38,7 +39,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 _SUBMIT: Final = Decoder(SubmitRun)
 _BATCH: Final = Decoder(SubmitBatch)
-_FILTERS: Final = ("status", "workflow", "version", "idempotencyKey", "stuckForMs", "limit", "after")
+_FILTERS: Final = ("status", "reason", "workflow", "version", "idempotencyKey", "stuckForMs", "limit", "after")
 _LAST: Final = 2**31 - 1
 
 
@@ -59,7 +60,8 @@ async def submit(call: Call) -> Answer:
     request = _checked(await bodies.decoded(call, _SUBMIT), "$.input")
     held = call.services
     version = await _default_version(call, caller, request)
-    done = await submission.submit(held.store, caller.namespace, request, caller.actor, version)
+    declared = await _declared(call, caller, request, version)
+    done = await submission.submit(held.store, caller.namespace, request, caller.actor, version, declared)
     return answer(await _submitted(call, done), 200 if done.existed else 201)
 
 
@@ -69,14 +71,18 @@ async def submit_batch(call: Call) -> Answer:
     batch = await bodies.decoded(call, _BATCH)
     requests: list[tuple[SubmitRun, str | None]] = []
     results: list[submission.Submission | errors.Refusal | None] = []
+    known: dict[tuple[str, str], ServedWorkflow] = {}
     for place, raw in enumerate(batch.runs):
         try:
             request = _checked(bodies.decode(bytes(raw), _SUBMIT), f"$.runs[{place}].input")
-            requests.append((request, await _default_version(call, caller, request)))
+            version = await _default_version(call, caller, request)
+            if declared := await _declared(call, caller, request, version):
+                known[request.workflow, request.version or version or ""] = declared
+            requests.append((request, version))
             results.append(None)
         except errors.Refusal as refusal:
             results.append(refusal)
-    done = iter(await submission.submit_batch(call.services.store, caller.namespace, requests, caller.actor))
+    done = iter(await submission.submit_batch(call.services.store, caller.namespace, requests, caller.actor, known))
     outcomes = [next(done) if result is None else result for result in results]
     return answer({"results": [await _outcome(call, outcome) for outcome in outcomes]})
 
@@ -100,6 +106,7 @@ async def list_(call: Call) -> Answer:
         raise errors.BadRequest("bad_parameter", "after has to be the `next` of the page before.")
     wanted = runs.RunFilter(
         status=given.get("status"),
+        reason=given.get("reason"),
         workflow=given.get("workflow"),
         version=given.get("version"),
         idempotency_key=given.get("idempotencyKey"),
@@ -188,6 +195,13 @@ async def _default_version(call: Call, caller: Caller, request: SubmitRun) -> st
     return await call.services.registry.default_version(caller.namespace, request.workflow)
 
 
+async def _declared(call: Call, caller: Caller, request: SubmitRun, default: str | None) -> ServedWorkflow | None:
+    version = request.version or default
+    if version is None:
+        return None
+    return await call.services.registry.declarations.get(caller.namespace, request.workflow, version)
+
+
 async def _submitted(call: Call, done: submission.Submission) -> Submitted:
     held, run = call.services, done.run
     if done.existed:
@@ -230,4 +244,5 @@ ROUTES: Final = (
     Route("POST", "/v1/runs/{run_id}/pause", _operation(Decoder(Nothing), control.pause)),
     Route("POST", "/v1/runs/{run_id}/resume", _operation(Decoder(Nothing), control.resume)),
     Route("POST", "/v1/runs/{run_id}/requeue", _operation(Decoder(RequeueRun), operations.requeue)),
+    Route("POST", "/v1/runs/{run_id}/restart", _operation(Decoder(RestartRun), restarting.restart)),
 )

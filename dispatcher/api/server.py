@@ -3,7 +3,19 @@
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.api import endpoints, events, executing, health, keys, overview, publishers, runs
+from dispatcher.api import (
+    actions,
+    children,
+    endpoints,
+    events,
+    executing,
+    health,
+    keys,
+    overview,
+    publishers,
+    runs,
+    schedules,
+)
 from dispatcher.api import errors as api_errors
 from dispatcher.api.bodies import ClientGone
 from dispatcher.api.call import Answer, AsgiScope, Call, Receive, Send
@@ -15,7 +27,10 @@ _ROUTES: Final = Routes(
     [
         *executing.ROUTES,
         *runs.ROUTES,
+        *actions.ROUTES,
         *events.ROUTES,
+        *children.ROUTES,
+        *schedules.ROUTES,
         *endpoints.ROUTES,
         *publishers.ROUTES,
         *keys.ROUTES,

@@ -4,7 +4,21 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli import config, dev, doctor, endpoints, keys, publishers, queues, runs, server, worker
+from dispatcher.cli import (
+    children,
+    config,
+    dev,
+    doctor,
+    endpoints,
+    keys,
+    operating,
+    publishers,
+    queues,
+    runs,
+    schedules,
+    server,
+    worker,
+)
 from dispatcher.cli.output import Format, Output, show
 
 application = typer.Typer(
@@ -20,10 +34,12 @@ application.command("serve")(server.serve)
 application.command("migrate")(server.migrate)
 application.command("doctor")(doctor.doctor)
 application.command("worker")(worker.worker)
+runs.commands.command("children")(children.children)
 application.add_typer(config.commands, name="config")
-application.add_typer(runs.commands, name="run")
+application.add_typer(operating.commands, name="run")
 application.add_typer(endpoints.commands, name="endpoint")
 application.add_typer(publishers.commands, name="publisher")
+application.add_typer(schedules.commands, name="schedule")
 application.add_typer(keys.commands, name="key")
 application.add_typer(queues.commands, name="queue")
 application.add_typer(queues.executors, name="executor")

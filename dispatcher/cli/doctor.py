@@ -46,12 +46,30 @@ def doctor(
         where = str(loaded.path or "no file; defaults and the environment")
         found = [findings.Finding("config", "ok", where), *findings.examine(loaded.settings)]
     if url is not None:
-        found.append(_api(url, api_key))
+        api = _api(url, api_key)
+        found.append(api)
+        if api.status == "ok" and api_key:
+            found += [each for each in _unserved(url, api_key) if each.message not in {item.message for item in found}]
     failed = any(finding.status == "fail" for finding in found)
     text = msgspec.json.encode({"items": found, "ok": not failed}).decode()
     output.show(text, o, lambda _: _print(found))
     if failed:
         raise typer.Exit(output.FAILED)
+
+
+def _unserved(url: str, api_key: str) -> "list[Finding]":
+    """What the dispatcher warns of in its queues: those of the key's namespace."""
+    import httpx
+
+    from dispatcher.doctor import Finding
+
+    headers = {"authorization": f"Bearer {api_key}"}
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/v1/queues?limit=500", timeout=_SECONDS, trust_env=False, headers=headers)
+        warnings = [item["warning"] for item in answer.raise_for_status().json()["items"] if item.get("warning")]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        return [Finding("versions", "warn", f"could not be looked at: {type(error).__name__}", "Try again.")]
+    return [Finding("versions", "warn", f"{item['message']} ({item['code']})", item["hint"]) for item in warnings]
 
 
 def _print(found: "list[Finding]") -> None:

@@ -15,7 +15,7 @@ executors = typer.Typer(help="Executors: who holds claims.", no_args_is_help=Tru
 Limit = Annotated[int, typer.Option(min=1, max=500, help="How many to list.")]
 After = Annotated[int | None, typer.Option(min=0, help="Where the page before ended: its `next`.")]
 
-_QUEUE: Final = ("workflow", "version", "pool", "pending", "published", "claimed", "oldestAgeMs", "polledAgoMs")
+_QUEUE: Final = ("workflow", "version", "pool", "pending", "published", "claimed", "held", "oldestAgeMs", "polledAgoMs")
 _EXECUTOR: Final = ("id", "kind", "host", "sdk", "claims", "oldestRefreshAgeMs")
 
 
@@ -50,6 +50,8 @@ def list_executors(
 def _queues(data: Any) -> None:
     items = [{**item, "publishers": ", ".join(item["publishers"]) or None} for item in data["items"]]
     _table((*_QUEUE, "publishers"), {**data, "items": items})
+    for warning in filter(None, (item.get("warning") for item in data["items"])):
+        output.say(f"warning: {warning['message']} ({warning['code']})\n  {warning['hint']}")
 
 
 def _table(columns: Sequence[str], data: Any) -> None:

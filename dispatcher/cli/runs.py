@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from dispatcher.cli import following, output
+from dispatcher.cli import exporting, following, output
 from dispatcher.cli.client import DEFAULT_URL, ApiKey, Client, Namespace, Url
 from dispatcher.cli.output import Format, Output
 
@@ -49,7 +49,7 @@ def start(
         "idempotencyKey": idempotency_key,
         "priority": priority,
         "pool": pool,
-        "tags": _tags(tag),
+        "tags": tags_of(tag),
         "delayMs": None if delay is None else round(delay * 1_000),
         "dueAt": due_at,
     }
@@ -57,10 +57,10 @@ def start(
     run_id = json.loads(text)["run"]["id"]
     if watch:
         output.say(f"{run_id} submitted")
-        following.follow(client, _path(run_id), o)
+        following.follow(client, path_of(run_id), o)
         return
     if not wait:
-        output.show(text, o, lambda data: _summary([data["run"]]))
+        output.show(text, o, lambda data: summary([data["run"]]))
         return
     output.say(f"{run_id} submitted; waiting")
     _wait(client, run_id, wait, o)
@@ -70,6 +70,7 @@ def start(
 def list_(
     *,
     status: Annotated[str | None, typer.Option()] = None,
+    reason: Annotated[str | None, typer.Option(help="Why they are in their status.")] = None,
     workflow: Annotated[str | None, typer.Option()] = None,
     version: Annotated[str | None, typer.Option()] = None,
     idempotency_key: Annotated[str | None, typer.Option()] = None,
@@ -85,6 +86,7 @@ def list_(
     """List runs, the newest first."""
     query: dict[str, Any] = {
         "status": status,
+        "reason": reason,
         "workflow": workflow,
         "version": version,
         "idempotencyKey": idempotency_key,
@@ -92,7 +94,7 @@ def list_(
         "limit": limit,
         "after": after,
     }
-    query.update({f"tag.{key}": value for key, value in _tags(tag).items()})
+    query.update({f"tag.{key}": value for key, value in tags_of(tag).items()})
     text = Client(url, api_key, namespace, o).call("GET", "/v1/runs", query=query)
     output.show(text, o, _list)
 
@@ -107,11 +109,11 @@ def show(
 ) -> None:
     """Show a run and its history."""
     client = Client(url, api_key, namespace, o)
-    text = client.call("GET", _path(run_id))
+    text = client.call("GET", path_of(run_id))
 
     def table(data: Any) -> None:
         output.facts(list(data["run"].items()))
-        history = json.loads(client.call("GET", f"{_path(run_id)}/transitions", query={"limit": 500}))
+        history = json.loads(client.call("GET", f"{path_of(run_id)}/transitions", query={"limit": 500}))
         print()
         columns = ("revision", "from", "to", "reason", "actor", "at")
         output.rows(columns, ([item[name] for name in columns] for item in history["items"]))
@@ -128,10 +130,10 @@ def why(
     namespace: Namespace = None,
 ) -> None:
     """Say in one sentence why a run is not moving, and the command to type next."""
-    text = Client(url, api_key, namespace, o).call("GET", f"{_path(run_id)}/why")
+    text = Client(url, api_key, namespace, o).call("GET", f"{path_of(run_id)}/why")
 
     def table(data: Any) -> None:
-        print(data["sentence"])
+        print(output.printable(data["sentence"]))
         if data["next"]:
             print(f"next: {data['next']}")
 
@@ -150,78 +152,29 @@ def watch(
 
     With -o jsonl one object a happening: {"type": "transition" | "record" | "end", …}.
     """
-    following.follow(Client(url, api_key, namespace, o), _path(run_id), o)
+    following.follow(Client(url, api_key, namespace, o), path_of(run_id), o)
 
 
-@commands.command("cancel")
-def cancel(
+@commands.command("export")
+def export(
     run_id: RunId,
-    reason: Reason = "",
-    now: Annotated[bool, typer.Option("--now", help="End it at once; its executor is fenced.")] = False,
-    o: Output = Format.TABLE,
+    to: Annotated[Path | None, typer.Option(help="The file to write. Default: stdout.", show_default=False)] = None,
+    o: Output = Format.JSON,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = "",
     namespace: Namespace = None,
 ) -> None:
-    """Cancel a run."""
-    client = Client(url, api_key, namespace, o)
-    _operate(client, run_id, "cancel", {"reason": reason, "now": now}, o)
-
-
-@commands.command("release")
-def release(
-    run_id: RunId,
-    reason: Reason = "",
-    o: Output = Format.TABLE,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = "",
-    namespace: Namespace = None,
-) -> None:
-    """Take a running run from its executor and deliver it again."""
-    _operate(Client(url, api_key, namespace, o), run_id, "release", {"reason": reason}, o)
-
-
-@commands.command("pause")
-def pause(
-    run_id: RunId,
-    o: Output = Format.TABLE,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = "",
-    namespace: Namespace = None,
-) -> None:
-    """Pause a run: at once, or at the next task boundary of one that is running."""
-    _operate(Client(url, api_key, namespace, o), run_id, "pause", {}, o)
-
-
-@commands.command("resume")
-def resume(
-    run_id: RunId,
-    o: Output = Format.TABLE,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = "",
-    namespace: Namespace = None,
-) -> None:
-    """Let a paused run go on where it was."""
-    _operate(Client(url, api_key, namespace, o), run_id, "resume", {}, o)
-
-
-@commands.command("wake")
-def wake(
-    run_id: RunId,
-    o: Output = Format.TABLE,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = "",
-    namespace: Namespace = None,
-) -> None:
-    """End the waits of a run now, or start one that is scheduled."""
-    _operate(Client(url, api_key, namespace, o), run_id, "wake", {}, o)
+    """Write a run and its records as JSON, for the test kit to replay: WorkflowTester().replay(workflow, FILE)."""
+    exporting.export(Client(url, api_key, namespace, o), path_of(run_id), to)
 
 
 @commands.command("send")
 def send(
     run_id: RunId,
-    event: Annotated[str, typer.Argument(help="The event's name.")],
-    value: Annotated[str, typer.Argument(help="JSON, @FILE, or - for standard input.")] = "null",
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="The event's name.", show_default=False)],
+    value: Annotated[
+        str, typer.Argument(metavar="[VALUE]", help="JSON, @file, or - for stdin.", show_default=False)
+    ] = "null",
     event_id: Annotated[str | None, typer.Option(help="A run takes one event of a name and an id.")] = None,
     o: Output = Format.TABLE,
     url: Url = DEFAULT_URL,
@@ -231,26 +184,8 @@ def send(
     """Send an event to a run."""
     client = Client(url, api_key, namespace, o)
     body = {"name": event, "value": _input(value), "eventId": event_id}
-    text = client.call("POST", f"{_path(run_id)}/events", body)
+    text = client.call("POST", f"{path_of(run_id)}/events", body)
     output.show(text, o, lambda data: output.facts(list(data.items())))
-
-
-@commands.command("requeue")
-def requeue(
-    run_id: RunId,
-    version: Annotated[str | None, typer.Option(help="Continue on this version.")] = None,
-    o: Output = Format.TABLE,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = "",
-    namespace: Namespace = None,
-) -> None:
-    """Queue a stalled run again with fresh counters."""
-    _operate(Client(url, api_key, namespace, o), run_id, "requeue", {"version": version}, o)
-
-
-def _operate(client: Client, run_id: str, verb: str, body: dict[str, Any], shown: Format) -> None:
-    text = client.call("POST", f"{_path(run_id)}/{verb}", body)
-    output.show(text, shown, lambda data: _summary([data["run"]]))
 
 
 def _wait(client: Client, run_id: str, seconds: float, shown: Format) -> None:
@@ -259,7 +194,7 @@ def _wait(client: Client, run_id: str, seconds: float, shown: Format) -> None:
     deadline = time.monotonic() + seconds
     while True:
         left_ms = max(0, round((deadline - time.monotonic()) * 1_000))
-        text = client.call("GET", f"{_path(run_id)}/result", query={"waitMs": min(left_ms, 20_000)}, wait=20)
+        text = client.call("GET", f"{path_of(run_id)}/result", query={"waitMs": min(left_ms, 20_000)}, wait=20)
         status = json.loads(text)["status"]
         ended = status in {"completed", "failed", "cancelled"}
         if ended or left_ms == 0:
@@ -270,17 +205,19 @@ def _wait(client: Client, run_id: str, seconds: float, shown: Format) -> None:
 
 
 def _list(data: Any) -> None:
-    _summary(data["items"])
+    summary(data["items"])
     if data["next"]:
         output.say(f"more: --after {data['next']}")
 
 
-def _summary(items: list[dict[str, Any]]) -> None:
+def summary(items: list[dict[str, Any]]) -> None:
+    """Runs, a line each."""
     columns = ("id", "workflow", "version", "status", "reason", "revision", "attempt", "updatedAt")
     output.rows(columns, ([item[name] for name in columns] for item in items))
 
 
-def _path(run_id: str) -> str:
+def path_of(run_id: str) -> str:
+    """The path of a run in the API."""
     return f"/v1/runs/{quote(run_id, safe='')}"
 
 
@@ -294,10 +231,11 @@ def _input(text: str) -> Any:
     except OSError as error:
         raise typer.BadParameter(f"{text} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise typer.BadParameter(f"INPUT is not JSON: {error}; text needs quotes of its own") from None
+        raise typer.BadParameter(f"this is not JSON: {error}; text needs quotes of its own") from None
 
 
-def _tags(given: list[str] | None) -> dict[str, str]:
+def tags_of(given: list[str] | None) -> dict[str, str]:
+    """What was given as KEY=VALUE; anything else is wrong usage."""
     tags = {}
     for item in given or []:
         key, equals, value = item.partition("=")

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from dispatcher.store.entries import COLUMNS, Entry
-from dispatcher.store.schema import CLAIMED, PENDING, PUBLISHED, endpoint, now
+from dispatcher.store.schema import CLAIMED, HAS_PLACE, PENDING, PUBLISHED, endpoint, now
 from dispatcher.store.schema import outbox_entry as t
 from dispatcher.store.session import Session, Statement
 
@@ -21,17 +21,18 @@ HEAD: Final = 500
 """How far into a queue a turn of several is looked for: the oldest go first, whoever's turn they are."""
 
 
+_pending: Final = sa.and_(t.c.status == PENDING, HAS_PLACE)
+
+
 def _queues() -> sa.Select[Any]:
     """Every queue with a due entry, one index probe a queue however long the backlog."""
-    first = sa.select(sa.func.min(t.c.queue).label("queue")).where(t.c.status == PENDING)
+    first = sa.select(sa.func.min(t.c.queue).label("queue")).where(_pending)
     walk = first.cte("walk", recursive=True)
-    following = (
-        sa.select(sa.func.min(t.c.queue)).where(t.c.status == PENDING, t.c.queue > walk.c.queue).scalar_subquery()
-    )
+    following = sa.select(sa.func.min(t.c.queue)).where(_pending, t.c.queue > walk.c.queue).scalar_subquery()
     walk = walk.union_all(sa.select(following).where(walk.c.queue.is_not(None)))
     # As a scalar subquery the clock is read once, not for every entry.
     due = t.c.next_publish_at <= sa.select(now).scalar_subquery()
-    return sa.select(walk.c.queue).where(sa.exists().where(t.c.status == PENDING, t.c.queue == walk.c.queue, due))
+    return sa.select(walk.c.queue).where(sa.exists().where(_pending, t.c.queue == walk.c.queue, due))
 
 
 _QUEUES: Final = Statement(_queues())
@@ -48,9 +49,7 @@ _IN_FLIGHT: Final = Statement(
         sa.func.coalesce(t.c.route, "push") == "push",
     )
 )
-_is_due: Final = sa.and_(
-    t.c.status == PENDING, t.c.queue == sa.bindparam("b_queue"), t.c.next_publish_at <= _int("b_now")
-)
+_is_due: Final = sa.and_(_pending, t.c.queue == sa.bindparam("b_queue"), t.c.next_publish_at <= _int("b_now"))
 _HEAD: Final = (
     sa.select(t.c.run_id)
     .where(_is_due)
@@ -64,6 +63,7 @@ _HEAD: Final = (
 _is_its_turn: Final = sa.and_(
     t.c.run_id.in_(sa.select(_HEAD.c.run_id)),
     t.c.status.not_in([PUBLISHED, CLAIMED]),
+    HAS_PLACE,
     t.c.next_publish_at <= _int("b_now"),
     t.c.publisher_index % _int("b_ways") == _int("b_way"),
 )
@@ -119,6 +119,7 @@ _UNDELIVERABLE: Final = Statement(
     sa.select(*COLUMNS)
     .where(
         t.c.status != CLAIMED,
+        HAS_PLACE,
         sa.or_(t.c.queued_at < _int("b_queued_before"), t.c.endings >= _int("b_endings")),
     )
     .order_by(t.c.queued_at)
@@ -193,6 +194,9 @@ def overdue(session: Session, *, before: int, limit: int) -> list[Overdue]:
 
 
 def undeliverable(session: Session, *, queued_before: int, endings: int, limit: int) -> list[Entry]:
-    """Unclaimed entries queued before *queued_before* or with at least *endings* counted endings, locked."""
+    """Unclaimed entries queued before *queued_before* or with at least *endings* counted endings, locked.
+
+    Not those held back in their lanes: nobody can have delivered them.
+    """
     rows = session.all(_UNDELIVERABLE, b_queued_before=queued_before, b_endings=endings, b_limit=limit)
     return [Entry(*row) for row in rows]

@@ -4,13 +4,13 @@ An entry is locked before its run, always. The fence of an executor's write is t
 revision, claim id and `claimed`, checked under the row's lock (infra/docs/protocol.md, I2).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
-from dispatcher.store.schema import CLAIMED, PENDING, PUBLISHED, now, run
+from dispatcher.store.schema import CLAIMED, HAS_PLACE, PENDING, PUBLISHED, now, run
 from dispatcher.store.schema import outbox_entry as t
 from dispatcher.store.session import Session, Statement, columns_of
 from endpoint_sdk.wire.messages import Stop
@@ -41,13 +41,20 @@ class Entry(msgspec.Struct, frozen=True):
     published_at: int | None
     copies: int
     signals: int
+    lane: str | None
+    held: int
+    step: str | None = None
 
 
 class Seen(NamedTuple):
-    """What the holder of a claim is told when it writes: what it is asked to do, the number of the newest signal."""
+    """What the holder of a claim is told when it writes: what it is asked to do, the number of the newest signal.
+
+    And *step*, the task it last said it was in.
+    """
 
     stop: Stop | None
     signal_seq: int
+    step: str | None = None
 
 
 COLUMNS: Final = columns_of(Entry, t)
@@ -68,6 +75,7 @@ _unclaimed: Final[dict[str, Any]] = {
     "claimed_at": None,
     "refreshed_at": None,
     "recorded_at": None,
+    "step": None,
 }
 _unpublished: Final[dict[str, Any]] = {"publisher": None, "route": None, "published_at": None}
 
@@ -84,11 +92,13 @@ _INSERT: Final = Statement(
         next_publish_at=_p("b_next", sa.BigInteger),
         queued_at=now,
         attempt=_p("b_attempt", sa.Integer),
+        lane=_p("b_lane"),
+        held=_p("b_held", sa.SmallInteger),
     )
 )
 _CLAIM: Final = Statement(
     sa.update(t)
-    .where(_this, t.c.revision == _p("b_revision", sa.Integer), t.c.status != CLAIMED)
+    .where(_this, t.c.revision == _p("b_revision", sa.Integer), t.c.status != CLAIMED, HAS_PLACE)
     .values(
         status=CLAIMED,
         revision=t.c.revision + 1,
@@ -98,13 +108,18 @@ _CLAIM: Final = Statement(
         claimed_at=now,
         refreshed_at=now,
         recorded_at=None,
+        step=None,
         failures=0,
         copies=0,
         signals=0,
     )
 )
 _seen: Final = [
-    sa.select(run.c[name]).where(run.c.id == t.c.run_id).correlate(t).scalar_subquery() for name in Seen._fields
+    *(
+        sa.select(run.c[name]).where(run.c.id == t.c.run_id).correlate(t).scalar_subquery()
+        for name in ("stop", "signal_seq")
+    ),
+    t.c.step,
 ]
 _FREE: Final = (
     sa.select(t.c.run_id).where(_held).with_for_update(skip_locked=True).cte("free").prefix_with("MATERIALIZED")
@@ -112,6 +127,10 @@ _FREE: Final = (
 _REFRESH: Final = Statement(sa.update(t).where(t.c.run_id == _FREE.c.run_id).values(refreshed_at=now).returning(*_seen))
 _PROGRESS: Final = Statement(
     sa.update(t).where(_held).values(refreshed_at=now, recorded_at=now, endings=0, kills=0).returning(*_seen)
+)
+_STEP: Final = Statement(sa.update(t).where(_held).values(step=_p("b_step")))
+_COUNTED: Final = Statement(
+    sa.update(t).where(_this).values(endings=_p("b_endings", sa.Integer), kills=_p("b_kills", sa.Integer))
 )
 _SIGNALS: Final = Statement(sa.update(t).where(_this).values(signals=_p("b_signals", sa.Integer)))
 _RELEASE: Final = Statement(
@@ -158,30 +177,7 @@ _COPIED: Final = Statement(
     )
 )
 _HOLD: Final = Statement(sa.update(t).where(_delivered).values(next_publish_at=_p("b_next", sa.BigInteger)))
-_now: Final = _p("b_now", sa.BigInteger)
-_STAMPS: Final = (t.c.claimed_at, t.c.refreshed_at, t.c.recorded_at)
-_CLAMP: Final = Statement(
-    sa.update(t)
-    .where(t.c.status == CLAIMED, sa.or_(*(stamp > _now for stamp in _STAMPS)))
-    .values({stamp: sa.case((stamp > _now, _now), else_=stamp) for stamp in _STAMPS})
-)
-_SET_BACK: Final = Statement(
-    sa.update(t)
-    .where(
-        t.c.status != CLAIMED,
-        sa.or_(t.c.next_publish_at > _now, t.c.queued_at > _now, t.c.published_at > _now),
-    )
-    .values(
-        next_publish_at=sa.case(
-            (t.c.next_publish_at - _p("b_by", sa.BigInteger) > _now, t.c.next_publish_at - _p("b_by", sa.BigInteger)),
-            (t.c.next_publish_at > _now, _now),
-            else_=t.c.next_publish_at,
-        ),
-        queued_at=sa.case((t.c.queued_at > _now, _now), else_=t.c.queued_at),
-        published_at=sa.case((t.c.published_at > _now, _now), else_=t.c.published_at),
-    )
-)
-_DELETE: Final = Statement(sa.delete(t).where(_this).returning(t.c.push_number))
+_DELETE: Final = Statement(sa.delete(t).where(_this).returning(t.c.push_number, t.c.lane))
 
 
 def get(session: Session, run_id: str) -> Entry | None:
@@ -202,11 +198,56 @@ def lock_held(session: Session, run_id: str, revision: int, claim_id: str) -> En
     return Entry(*row) if row else None
 
 
-def insert(session: Session, run_id: str, revision: int, queue: str, rank: int, due_at: int, attempt: int) -> None:
-    """A run that became queued has its one entry, deliverable from *due_at* on, with fresh counters."""
-    session.run(
-        _INSERT, b_run_id=run_id, b_revision=revision, b_queue=queue, b_rank=rank, b_next=due_at, b_attempt=attempt
-    )
+class New(NamedTuple):
+    """The entry of a run that became queued: deliverable from *due_at* on, ranked by *rank*.
+
+    With a *lane* it is held back until the lane has a place for it.
+    """
+
+    run_id: str
+    revision: int
+    queue: str
+    rank: int
+    due_at: int
+    attempt: int
+    lane: str | None = None
+
+
+def insert(session: Session, new: New) -> None:
+    """A run that became queued has its one entry, with fresh counters; whoever waits for it hears of that.
+
+    Those are the relay and the pollers of its queue, or what opens the places of its lane.
+    """
+    session.run(_INSERT, **_row(new))
+    _tell(session, new)
+
+
+def insert_many(session: Session, new: Sequence[New]) -> None:
+    """As `insert` of each, in one go."""
+    session.run_many(_INSERT, [_row(entry) for entry in new])
+    for entry in new:
+        _tell(session, entry)
+
+
+def _row(new: New) -> dict[str, Any]:
+    return {
+        "b_run_id": new.run_id,
+        "b_revision": new.revision,
+        "b_queue": new.queue,
+        "b_rank": new.rank,
+        "b_next": new.due_at,
+        "b_attempt": new.attempt,
+        "b_lane": new.lane,
+        "b_held": int(new.lane is not None),
+    }
+
+
+def _tell(session: Session, new: New) -> None:
+    if new.lane is not None:
+        session.announce("lane", new.lane)
+        return
+    session.announce("queued", new.run_id)
+    session.announce("backlog", new.queue)
 
 
 def claim(session: Session, run_id: str, revision: int, claim_id: str, push_number: int | None, executor: str) -> bool:
@@ -239,9 +280,19 @@ def note_progress(session: Session, run_id: str, revision: int, claim_id: str) -
     return Seen(*row) if row else None
 
 
+def note_step(session: Session, run_id: str, revision: int, claim_id: str, step: str | None) -> None:
+    """The holder of the claim is in the task *step*, or in none."""
+    session.run(_STEP, b_run_id=run_id, b_revision=revision, b_claim_id=claim_id, b_step=step)
+
+
 def note_signals(session: Session, run_id: str, seq: int) -> None:
     """Record *seq* is the newest outcome of a wait that was written while the claim is held."""
     session.run(_SIGNALS, b_run_id=run_id, b_signals=seq)
+
+
+def set_counters(session: Session, run_id: str, *, endings: int, kills: int) -> None:
+    """So many endings and kills without progress are counted for the run, whose entry the caller holds."""
+    session.run(_COUNTED, b_run_id=run_id, b_endings=endings, b_kills=kills)
 
 
 def release(session: Session, entry: Entry, *, due_at: int, endings: int, kills: int) -> bool:
@@ -310,16 +361,15 @@ def _in_lock_order(handed: Iterable[Handed]) -> list[Handed]:
     return sorted(handed, key=lambda item: item.entry.run_id)
 
 
-def clamp(session: Session, now: int, by: int) -> None:
-    """No stamp is later than *now* by reason of a clock since stepped back by at least *by* milliseconds (I11).
-
-    A claim must not outlive the step, nor a delivery wait for it: what was due in a minute still is.
-    """
-    session.run(_CLAMP, b_now=now)
-    session.run(_SET_BACK, b_now=now, b_by=by)
-
-
 def delete(session: Session, run_id: str) -> int:
-    """The run is neither deliverable nor claimed any more; answers how often it was pushed since it was queued."""
+    """The run is neither deliverable nor claimed any more; answers how often it was pushed since it was queued.
+
+    If it has a lane, what opens the lane's places hears of it.
+    """
     row = session.one(_DELETE, b_run_id=run_id)
-    return int(row[0]) if row else 0
+    if row is None:
+        return 0
+    pushes, lane = row
+    if lane is not None:
+        session.announce("lane", lane)
+    return int(pushes)

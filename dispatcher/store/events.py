@@ -1,5 +1,6 @@
 """The mailbox of a run: events numbered as they came, each handed to one wait. Written under the run's lock."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -39,9 +40,15 @@ _OLDEST: Final = Statement(
     .order_by(t.c.number)
     .limit(_p("b_limit", sa.Integer))
 )
+_NAMES: Final = Statement(sa.select(t.c.name).where(_of_run, t.c.consumed.is_(None)).distinct())
 _CONSUME: Final = Statement(
     sa.update(t).where(_of_run, t.c.number == _p("b_number", sa.Integer)).values(consumed=_p("b_seq", sa.Integer))
 )
+_FORGET: Final = Statement(sa.delete(t).where(_of_run, t.c.consumed.is_not(None)))
+_GIVE_BACK: Final = Statement(
+    sa.update(t).where(_of_run, t.c.consumed == _p("b_seq", sa.Integer)).values(consumed=None)
+)
+_UNREAD: Final = Statement(sa.select(sa.func.count()).select_from(t).where(_of_run, t.c.consumed.is_(None)))
 _PAGE: Final = Statement(
     sa.select(*_COLUMNS)
     .where(_of_run, t.c.number > _p("b_after", sa.Integer))
@@ -66,9 +73,31 @@ def oldest(session: Session, run_id: str, name: str, limit: int) -> list[Row]:
     return [Row(*row) for row in session.all(_OLDEST, b_run_id=run_id, b_name=name, b_limit=limit)]
 
 
+def unread_names(session: Session, run_id: str) -> set[str]:
+    """The names of the events nobody has been handed."""
+    return {name for (name,) in session.all(_NAMES, b_run_id=run_id)}
+
+
 def consume(session: Session, run_id: str, number: int, seq: int) -> None:
     """The event was handed out by record *seq*."""
     session.run(_CONSUME, b_run_id=run_id, b_number=number, b_seq=seq)
+
+
+def forget_consumed(session: Session, run_id: str) -> None:
+    """The events that were handed out are gone; those that wait in the mailbox stay."""
+    session.run(_FORGET, b_run_id=run_id)
+
+
+def give_back(session: Session, run_id: str, numbers: Iterable[int]) -> None:
+    """The events that the records of these *numbers* handed out wait in the mailbox again."""
+    session.run_many(_GIVE_BACK, [{"b_run_id": run_id, "b_seq": number} for number in numbers])
+
+
+def unread(session: Session, run_id: str) -> int:
+    """How many events wait in the run's mailbox."""
+    row = session.one(_UNREAD, b_run_id=run_id)
+    assert row is not None
+    return int(row[0])
 
 
 def page(session: Session, run_id: str, *, after: int, limit: int) -> list[Row]:

@@ -6,6 +6,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from dispatcher import lifecycle
+from dispatcher.store import child_invariants, lane_invariants
 from dispatcher.store.schema import event, outbox_entry, record, run, run_transition, wait
 from dispatcher.store.session import Session, Statement
 from endpoint_sdk.wire.messages import Status
@@ -74,7 +75,7 @@ _ANSWERED: Final = Statement(
 
 
 def check(session: Session) -> list[str]:
-    """Every breach of I1, I2, I7, I8, I9 and I14 that the rows show, a sentence each; empty when all is well."""
+    """Every breach of I1, I2, I7, I8, I9, I14 that the rows show and of lanes, a sentence each; empty if all is so."""
     found: list[str] = []
     latest: dict[str, tuple[int, str, str | None]] = {}
     for run_id, revision, before, after, request_id in session.all(_HISTORY):
@@ -89,8 +90,11 @@ def check(session: Session) -> list[str]:
             found.append(f"I2 {run_id} is {status} at {revision}, its history ends at {last}")
         elif status == "running" and last[2] != claim_id:
             found.append(f"I1 {run_id} is held by a claim its history does not know")
+    paced = child_invariants.paced(session)
     for row in session.all(_PARKED):
-        found += _wait_breaches(*row)
+        found += _wait_breaches(*row, paced=paced)
+    found += child_invariants.check(session)
+    found += lane_invariants.check(session)
     found += [
         f"I9 {run_id} is parked with event {name} {number} unread" for run_id, name, number in session.all(_UNSEEN)
     ]
@@ -133,11 +137,13 @@ def _wait_breaches(
     parked_as: Status | None,
     waits: int,
     deadline_at: int | None,
+    *,
+    paced: dict[str, int],
 ) -> list[str]:
     """A parked run waits for something, and the timers know until when; nobody else is in their list."""
     breaches = []
     due = {"scheduled": due_at}.get(status, deadline_at if status in lifecycle.PARKED else None)
-    if wake_at != due:
+    if wake_at != due and not _is_early(wake_at, due, paced.get(run_id)):
         breaches.append(f"I9 {run_id} is {status}, due at {due}, and the timers know {wake_at}")
     if status in lifecycle.PARKED and not waits:
         breaches.append(f"I9 {run_id} is {status} and waits for nothing")
@@ -146,6 +152,11 @@ def _wait_breaches(
     if stop == "pause" and status != "running":
         breaches.append(f"{run_id} is {status} under a request to pause")
     return breaches
+
+
+def _is_early(wake_at: int | None, due: int | None, latest: int | None) -> bool:
+    """Whether the run is to be woken before its deadline, and in time, by a child that has ended."""
+    return latest is not None and wake_at is not None and wake_at <= latest and (due is None or wake_at < due)
 
 
 def _delivery_breaches(run_id: str, entry: str | None, delivery: Sequence[object]) -> list[str]:

@@ -18,6 +18,7 @@ class RunFilter(msgspec.Struct, frozen=True):
     """None and empty filter nothing; `stuck_for_ms` keeps unfinished runs that have not moved for that long."""
 
     status: str | None = None
+    reason: str | None = None
     workflow: str | None = None
     version: str | None = None
     idempotency_key: str | None = None
@@ -25,7 +26,7 @@ class RunFilter(msgspec.Struct, frozen=True):
     stuck_for_ms: int | None = None
 
 
-_EQUALITIES: Final = ("status", "workflow", "version", "idempotency_key")
+_EQUALITIES: Final = ("status", "reason", "workflow", "version", "idempotency_key")
 _JOINED: Final = sa.select(*RUN_COLUMNS, *ENTRY_COLUMNS).select_from(
     run.outerjoin(outbox_entry, outbox_entry.c.run_id == run.c.id)
 )
@@ -43,31 +44,48 @@ def page(
     session: Session, namespace: str, wanted: RunFilter, *, limit: int, after: str | None
 ) -> list[tuple[Row, Entry | None]]:
     """Up to *limit* runs older than the run *after*, newest first."""
-    equal = [name for name in _EQUALITIES if getattr(wanted, name) is not None]
-    shape = (*equal, len(wanted.tags), wanted.stuck_for_ms is not None, after is not None)
+    shape = (*shape_of(wanted), after is not None)
     statement = _statements.get(shape)
     if statement is None:
-        statement = _statements[shape] = Statement(_select(equal, wanted, after))
-    values: dict[str, Any] = {f"b_{name}": getattr(wanted, name) for name in equal}
-    values.update({f"b_tag_{n}": _pair(*pair) for n, pair in enumerate(sorted(wanted.tags.items()))})
-    if wanted.stuck_for_ms is not None:
-        values["b_before"] = session.now() - wanted.stuck_for_ms
+        statement = _statements[shape] = Statement(_select(wanted, after))
+    values = values_of(session, wanted)
     if after is not None:
         values["b_after"] = after
     return [_split(row) for row in session.all(statement, b_namespace=namespace, b_limit=limit, **values)]
 
 
-def _select(equal: list[str], wanted: RunFilter, after: str | None) -> sa.Select[Any]:
-    query = _JOINED.where(run.c.namespace == sa.bindparam("b_namespace"))
-    for name in equal:
-        query = query.where(run.c[name] == sa.bindparam(f"b_{name}"))
+def shape_of(wanted: RunFilter) -> tuple[Any, ...]:
+    """What of *wanted* its conditions depend on; the rest are values."""
+    return (*_equal(wanted), len(wanted.tags), wanted.stuck_for_ms is not None)
+
+
+def conditions(wanted: RunFilter) -> list[sa.ColumnElement[bool]]:
+    """What is true of the runs that are *wanted*, in the namespace `b_namespace`."""
+    found = [run.c.namespace == sa.bindparam("b_namespace")]
+    found += [run.c[name] == sa.bindparam(f"b_{name}") for name in _equal(wanted)]
     for number in range(len(wanted.tags)):
-        query = query.where(sa.func.strpos(run.c.tags, sa.bindparam(f"b_tag_{number}", type_=sa.Text())) > 0)
+        found.append(sa.func.strpos(run.c.tags, sa.bindparam(f"b_tag_{number}", type_=sa.Text())) > 0)
     if wanted.stuck_for_ms is not None:
-        query = query.where(
-            run.c.updated_at < sa.bindparam("b_before", type_=sa.BigInteger()),
-            run.c.status.not_in([sa.literal_column(f"'{status}'") for status in sorted(lifecycle.TERMINAL)]),
-        )
+        found.append(run.c.updated_at < sa.bindparam("b_before", type_=sa.BigInteger()))
+        found.append(run.c.status.not_in([sa.literal_column(f"'{status}'") for status in sorted(lifecycle.TERMINAL)]))
+    return found
+
+
+def values_of(session: Session, wanted: RunFilter) -> dict[str, Any]:
+    """The values of those conditions, but for the namespace."""
+    values: dict[str, Any] = {f"b_{name}": getattr(wanted, name) for name in _equal(wanted)}
+    values.update({f"b_tag_{n}": _pair(*pair) for n, pair in enumerate(sorted(wanted.tags.items()))})
+    if wanted.stuck_for_ms is not None:
+        values["b_before"] = session.now() - wanted.stuck_for_ms
+    return values
+
+
+def _equal(wanted: RunFilter) -> list[str]:
+    return [name for name in _EQUALITIES if getattr(wanted, name) is not None]
+
+
+def _select(wanted: RunFilter, after: str | None) -> sa.Select[Any]:
+    query = _JOINED.where(*conditions(wanted))
     if after is not None:
         query = query.where(run.c.id < sa.bindparam("b_after"))
     return query.order_by(run.c.id.desc()).limit(sa.bindparam("b_limit", type_=sa.Integer()))

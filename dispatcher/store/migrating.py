@@ -18,7 +18,7 @@ from dispatcher.store.session import Session, Statement
 if TYPE_CHECKING:
     from dispatcher.store.store import Store
 
-CODE_VERSION: Final = 3
+CODE_VERSION: Final = 4
 """The schema version this code needs; `schema_version.min_code` names the oldest code a schema still serves."""
 
 _MIGRATION_LOCK: Final = 0x706F696E74  # "point": one migration at a time over all replicas

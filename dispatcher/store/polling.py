@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from dispatcher.store.entries import COLUMNS, Entry
-from dispatcher.store.schema import CLAIMED, PENDING, PUBLISHED, now
+from dispatcher.store.schema import CLAIMED, HAS_PLACE, PENDING, PUBLISHED, now
 from dispatcher.store.schema import outbox_entry as t
 from dispatcher.store.session import Session, Statement
 
@@ -38,8 +38,8 @@ def _int(name: str) -> sa.BindParameter[Any]:
 
 
 _OPEN: Final[dict[Kind, sa.ColumnElement[bool]]] = {
-    "pending": sa.and_(t.c.status == PENDING, t.c.next_publish_at <= _int("b_now")),
-    "overdue": sa.and_(t.c.status == PUBLISHED, t.c.published_at <= _int("b_published_before")),
+    "pending": sa.and_(t.c.status == PENDING, HAS_PLACE, t.c.next_publish_at <= _int("b_now")),
+    "overdue": sa.and_(t.c.status == PUBLISHED, HAS_PLACE, t.c.published_at <= _int("b_published_before")),
 }
 
 

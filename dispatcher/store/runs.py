@@ -1,6 +1,6 @@
 """Runs: the wide, cold rows. Every move of a status goes through `move`, which guards it and writes its history."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -50,6 +50,15 @@ class Row(msgspec.Struct, frozen=True):
     parked_as: Status | None
     cancel_reason: str | None
     event_seq: int
+    parent_call: str | None
+    parent_index: int | None
+    children: int
+    cascade: int
+    generation: int
+    lane: str | None
+    lane_limit: int | None
+    expires_at: int | None
+    schedule: str | None
 
 
 def _p(name: str, kind: type[sa.types.TypeEngine[Any]] = sa.Text) -> sa.BindParameter[Any]:
@@ -95,6 +104,14 @@ _BORN: Final[dict[str, type[sa.types.TypeEngine[Any]]]] = {
     "idempotency_key": sa.Text,
     "request_id": sa.Text,
     "input": sa.LargeBinary,
+    "parent_id": sa.Text,
+    "parent_call": sa.Text,
+    "parent_index": sa.Integer,
+    "scheduled_for": sa.BigInteger,
+    "schedule": sa.Text,
+    "lane": sa.Text,
+    "lane_limit": sa.Integer,
+    "expires_at": sa.BigInteger,
 }
 _INSERT_VALUES: Final[dict[str, Any]] = {
     **{name: _p(f"b_{name}", kind) for name, kind in _BORN.items()},
@@ -110,8 +127,12 @@ _INSERT_VALUES: Final[dict[str, Any]] = {
 
 
 # PostgreSQL's construct for ON CONFLICT DO NOTHING compiles to the same words for SQLite.
-_INSERT: Final = Statement(postgresql.insert(t).values(**_INSERT_VALUES).on_conflict_do_nothing().returning(*COLUMNS))
+_insert: Final = postgresql.insert(t).values(**_INSERT_VALUES).on_conflict_do_nothing()
+_INSERT: Final = Statement(_insert.returning(*COLUMNS))
+_INSERT_MANY: Final = Statement(_insert)
 _ends: Final = _p("b_to").in_(_literals(lifecycle.TERMINAL))
+# An unfinished run has an error while it waits for the next attempt after that, wherever it waits.
+_between_attempts: Final = sa.and_(t.c.error.is_not(None), t.c.finished_at.is_(None))
 _MOVE: Final = Statement(
     sa.update(t)
     .where(_this, t.c.revision == _p("b_revision", sa.Integer), t.c.status == _p("b_from"))
@@ -122,7 +143,14 @@ _MOVE: Final = Statement(
         version=sa.func.coalesce(_p("b_version"), t.c.version),
         note=sa.func.coalesce(_p("b_note"), t.c.note),
         result=sa.func.coalesce(_p("b_result", sa.LargeBinary), t.c.result),
-        error=_p("b_error", sa.LargeBinary),
+        error=sa.func.coalesce(
+            _p("b_error", sa.LargeBinary),
+            sa.case((sa.and_(_between_attempts, _p("b_to").in_(_literals({"paused", "awaiting_retry"}))), t.c.error)),
+        ),
+        attempt=sa.case(
+            (sa.and_(_between_attempts, _p("b_to") == sa.literal_column("'queued'")), t.c.attempt + 1),
+            else_=t.c.attempt,
+        ),
         deliveries=t.c.deliveries + _p("b_deliveries", sa.Integer),
         ever_claimed=sa.case((_p("b_to") == sa.literal_column("'running'"), 1), else_=t.c.ever_claimed),
         queued_at=sa.case((_p("b_to") == sa.literal_column("'queued'"), now), else_=t.c.queued_at),
@@ -138,6 +166,10 @@ _MOVE: Final = Statement(
             else_=t.c.stop,
         ),
         cancel_forced_at=sa.case((_ends, sa.null()), else_=t.c.cancel_forced_at),
+        cascade=sa.case(
+            (sa.and_(_p("b_to") == sa.literal_column("'cancelled'"), t.c.children > 0), 1), else_=t.c.cascade
+        ),
+        expires_at=sa.case((_ends, sa.null()), else_=t.c.expires_at),
         wake_at=_p("b_wake_at", sa.BigInteger),
         parked_as=_p("b_parked_as"),
         updated_at=now,
@@ -150,6 +182,14 @@ _SIGNAL: Final = Statement(
     .values(signal_seq=t.c.signal_seq + 1, event_seq=t.c.event_seq + 1)
     .returning(t.c.event_seq)
 )
+_BEGIN_ANEW: Final = Statement(
+    sa.update(t)
+    .where(_this)
+    .values(input=_p("b_input", sa.LargeBinary), generation=t.c.generation + 1, attempt=1)
+    .returning(*COLUMNS)
+)
+_EXPIRED: Final = Statement(sa.update(t).where(_this).values(expires_at=None))
+# What it started is started anew, under the same key if it has one.
 _WAKE_AT: Final = Statement(sa.update(t).where(_this).values(wake_at=_p("b_wake_at", sa.BigInteger)))
 
 
@@ -168,6 +208,14 @@ class Birth(msgspec.Struct, frozen=True):
     input: bytes
     due_at: int | None = None
     delay_ms: int = 0
+    parent_id: str | None = None
+    parent_call: str | None = None
+    parent_index: int | None = None
+    scheduled_for: int | None = None
+    schedule: str | None = None
+    lane: str | None = None
+    lane_limit: int | None = None
+    expires_at: int | None = None
 
 
 def get(session: Session, run_id: str) -> Row | None:
@@ -213,11 +261,31 @@ def insert(session: Session, birth: Birth, now_ms: int) -> Row | None:
     return Row(*row) if row else None
 
 
+def insert_many(session: Session, births: Sequence[Birth], now_ms: int) -> int:
+    """As `insert` of each, in one go, all due at *now_ms*; answers how many were new."""
+    moment = {"b_now": now_ms, "b_status": "queued", "b_queued_at": now_ms, "b_due_at": now_ms, "b_wake_at": None}
+    return session.run_many(
+        _INSERT_MANY, [{**{f"b_{name}": getattr(birth, name) for name in _BORN}, **moment} for birth in births]
+    )
+
+
 def signal(session: Session, run_id: str) -> int:
     """One more event has come to the run, locked by the caller: answers the event's number."""
     row = session.one(_SIGNAL, b_id=run_id)
     assert row is not None, "the run is locked"
     return int(row[0])
+
+
+def begin_anew(session: Session, run_id: str, payload: bytes) -> Row:
+    """The run has *payload* as its input and is at the first attempt of its next generation."""
+    row = session.one(_BEGIN_ANEW, b_id=run_id, b_input=payload)
+    assert row is not None, "the run is locked"
+    return Row(*row)
+
+
+def forget_expiry(session: Session, run_id: str) -> None:
+    """What was to happen when the run's time is up has happened."""
+    session.run(_EXPIRED, b_id=run_id)
 
 
 def set_wake_at(session: Session, run_id: str, wake_at: int | None) -> None:
@@ -262,6 +330,7 @@ def move(
     """The run one revision on and in status *after*, its history appended; None when it had moved already.
 
     A request to pause ends when the run is paused, stalled or ended; *wake_at* and *parked_as* are gone unless given.
+    The *error* of a run that is to try again stays until it is queued, which is its next attempt.
 
     Raises ValueError for a move the lifecycle does not know: a mistake of ours, never of a caller.
     """

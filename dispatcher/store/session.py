@@ -4,7 +4,7 @@ Core writes the SQL for both databases; at run time nothing of SQLAlchemy is on 
 transaction of one store thread; store functions take it, return rows or None, and never commit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -59,6 +59,21 @@ class Session:
         self.dialect = dialect
         self.statements = 0
         self.announced: list[tuple[str, str]] = []
+        self._last: list[tuple[str, Callable[[Session], None]]] = []
+
+    def defer(self, key: str, operation: "Callable[[Session], None]") -> None:
+        """Before the commit, when everything else is done, *operation* is called; several in the order of their keys.
+
+        For locks that come last in the order of locks: a transaction of many rows takes them one after another.
+        """
+        self._last.append((key, operation))
+
+    def finish(self) -> None:
+        """All that was put off until now is done; the transaction can commit."""
+        while self._last:
+            due, self._last = sorted(self._last, key=lambda item: item[0]), []
+            for _key, operation in due:
+                operation(self)
 
     def announce(self, kind: str, what: str) -> None:
         """After the commit, listeners of *kind* hear of *what*: a run's id, of `backlog` a queue's key."""

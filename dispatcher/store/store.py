@@ -141,6 +141,7 @@ class Store:
         session = Session(connection.begin(), self.driver.dialect)
         try:
             result = operation(session)
+            session.finish()
             connection.commit()
         except BaseException:
             connection.rollback()

@@ -1,5 +1,6 @@
 """The history of a run: one row per status move, which is also the table of request ids (I6)."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -74,6 +75,20 @@ def append(
         b_request_id=request_id,
         b_details=msgspec.json.encode(details).decode() if details else None,
     )
+
+
+def append_births(session: Session, run_ids: Iterable[str], *, reason: str, actor: str) -> None:
+    """The births of these runs, queued at revision 0 by no request of their own, are in their histories."""
+    born = {
+        "b_revision": 0,
+        "b_from": None,
+        "b_status": "queued",
+        "b_reason": reason,
+        "b_actor": actor,
+        "b_request_id": None,
+        "b_details": None,
+    }
+    session.run_many(_APPEND, [{"b_run_id": run_id, **born} for run_id in run_ids])
 
 
 def at(session: Session, run_id: str, revision: int) -> Transition | None:

@@ -50,6 +50,14 @@ _INSERT: Final = Statement(sa.insert(t).values(**_PARAMETERS))
 _DELETE: Final = Statement(
     sa.delete(t).where(t.c.run_id == _p("b_run_id"), *(t.c[name] == _PARAMETERS[name] for name in Address._fields))
 )
+_this: Final = (t.c.run_id == _p("b_run_id"), *(t.c[name] == _PARAMETERS[name] for name in Address._fields))
+_AT: Final = Statement(sa.select(*columns_of(Row, t)).where(*_this))
+_ONE_LESS: Final = Statement(
+    sa.update(t).where(*_this, t.c.open.is_not(None)).values(open=t.c.open - 1).returning(t.c.open)
+)
+_COUNT: Final = Statement(
+    sa.select(sa.func.count()).select_from(t).where(t.c.run_id == _p("b_run_id"), t.c.kind == _p("b_kind"))
+)
 _CLEAR: Final = Statement(sa.delete(t).where(t.c.run_id == _p("b_run_id")))
 _DUE: Final = Statement(
     sa.select(run.c.id)
@@ -64,11 +72,17 @@ _OVERDUE: Final = Statement(
     .order_by(run.c.cancel_forced_at)
     .limit(_p("b_limit", sa.Integer))
 )
+_EXPIRED: Final = Statement(
+    sa.select(run.c.id)
+    .where(run.c.expires_at <= _p("b_now", sa.BigInteger))
+    .order_by(run.c.expires_at)
+    .limit(_p("b_limit", sa.Integer))
+)
 _NEXT: Final = Statement(
     sa.select(
         *(
             sa.select(sa.func.min(column)).where(column.is_not(None)).scalar_subquery()
-            for column in (run.c.wake_at, run.c.cancel_forced_at)
+            for column in (run.c.wake_at, run.c.cancel_forced_at, run.c.expires_at)
         )
     )
 )
@@ -86,9 +100,26 @@ def insert(session: Session, rows: Iterable[Row]) -> None:
 
 def delete(session: Session, rows: Iterable[Row]) -> None:
     """Nobody waits at the addresses of *rows* any more."""
-    session.run_many(
-        _DELETE, [{"b_run_id": row.run_id, **{f"b_{k}": v for k, v in row.address._asdict().items()}} for row in rows]
-    )
+    session.run_many(_DELETE, [{"b_run_id": row.run_id, **_named(row.address)} for row in rows])
+
+
+def at(session: Session, run_id: str, address: Address) -> Row | None:
+    """What waits at that address, if anything does."""
+    row = session.one(_AT, b_run_id=run_id, **_named(address))
+    return Row(*row) if row else None
+
+
+def close_one(session: Session, run_id: str, address: Address) -> int | None:
+    """One child fewer is open of those that are waited for at that address: answers how many are, None if none were."""
+    row = session.one(_ONE_LESS, b_run_id=run_id, **_named(address))
+    return int(row[0]) if row else None
+
+
+def count(session: Session, run_id: str, kind: str) -> int:
+    """How many waits of that kind the run has."""
+    row = session.one(_COUNT, b_run_id=run_id, b_kind=kind)
+    assert row is not None
+    return int(row[0])
 
 
 def clear(session: Session, run_id: str) -> None:
@@ -106,7 +137,16 @@ def overdue(session: Session, now: int, limit: int) -> list[str]:
     return [run_id for (run_id,) in session.all(_OVERDUE, b_now=now, b_limit=limit)]
 
 
+def _named(address: Address) -> dict[str, str | int]:
+    return {f"b_{name}": value for name, value in address._asdict().items()}
+
+
+def expired(session: Session, now: int, limit: int) -> list[str]:
+    """Up to *limit* runs whose time was up by *now*, the earliest first, unlocked."""
+    return [run_id for (run_id,) in session.all(_EXPIRED, b_now=now, b_limit=limit)]
+
+
 def next_due(session: Session) -> int | None:
-    """The earliest `wake_at` or `cancel_forced_at` of any run."""
+    """The earliest `wake_at`, `cancel_forced_at` or `expires_at` of any run."""
     row = session.one(_NEXT)
     return min((moment for moment in row or () if moment is not None), default=None)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from endpoint_sdk.exchange import Exchange
-from endpoint_sdk.wire.messages import ExecutorInfo, Grant, WantedWorkflow
+from endpoint_sdk.wire.messages import ExecutorInfo, Grant, ServedWorkflow, WantedWorkflow
 
 
 class Message(Struct, eq=False):
@@ -44,7 +44,8 @@ class Setup(Struct, frozen=True):
     """What a worker tells its subscriber: what it serves, in which namespace, and how to reach the dispatcher.
 
     *workflows* names every version the worker can run, those its workflows accept included. *api_key* is None where
-    the worker has none: then only a subscriber that does not call the dispatcher can be used.
+    the worker has none: then only a subscriber that does not call the dispatcher can be used. *declares* is what the
+    worker's own announcement says of its workflows.
     """
 
     namespace: str
@@ -53,6 +54,7 @@ class Setup(Struct, frozen=True):
     refresh_interval_ms: int
     exchange: Exchange | None = None
     api_key: str | None = None
+    declares: Sequence[ServedWorkflow] = ()
 
 
 class SubscriberFailed(Exception):

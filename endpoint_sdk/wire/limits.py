@@ -11,6 +11,9 @@ MAX_NAME: Final = 200
 MAX_TAGS: Final = 20
 MAX_TAG: Final = 256
 MAX_RECORDS: Final = 10_000
+MAX_UNREAD: Final = 10_000
+"""Events in the mailbox of a run that nobody has been handed."""
+MAX_CHILDREN: Final = 10_000
 MAX_BATCH: Final = 500
 MAX_PREVIEW: Final = 200
 MAX_WAIT_MS: Final = 20_000

@@ -32,6 +32,7 @@ Stop = Literal["pause", "cancel"]
 Platform = Literal["generic", "lambda-url", "api-gateway", "alb", "cloud-run", "web-function"]
 LossCode = Literal["revision_conflict", "cancelled", "run_not_found"]
 Scope = Literal["admin", "operate", "submit", "read", "execute"]
+Overlap = Literal["skip", "allow", "cancel_previous"]
 ResultHeader = Literal["settled", "busy", "retry", "unknown-workflow", "unauthorized", "invalid", "discovered"]
 
 Name = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME, pattern=r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029]+\Z")]
@@ -85,10 +86,45 @@ class ErrorObject(Lenient, frozen=True):
 
 
 # --- deliveries and discovery ----------------------------------------------------------------------------------------
+class Concurrency(Compact, frozen=True):
+    """At most *limit* runs of the workflow are handed out at once: of those alike in tag *key*, if any."""
+
+    limit: Annotated[int, Meta(ge=1, le=10_000)]
+    key: Tag | None = None
+
+
+class Schedule(Compact, frozen=True):
+    """When the workflow is started by the clock: by *cron* in *timezone*, or every *every_ms*, one of the two.
+
+    *catch_up* is how many missed occurrences are made up for at most; each may start up to *jitter_ms* late.
+    """
+
+    cron: Annotated[str, Meta(max_length=200, pattern=r"\A[^\x00]*\Z")] | None = None
+    timezone: Annotated[str, Meta(max_length=100, pattern=r"\A[^\x00]*\Z")] = "UTC"
+    every_ms: Annotated[int, Meta(ge=1_000, le=2**53)] | None = None
+    overlap: Overlap = "skip"
+    catch_up: Annotated[int, Meta(ge=0, le=100)] = 1
+    jitter_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
+
+
+class WorkflowRef(Lenient, frozen=True):
+    name: Name
+    version: Name
+
+
 class ServedWorkflow(Lenient, frozen=True):
+    """A workflow as its code declares it; *timeout_ms* is how long a run may take once it is due.
+
+    A run of it that fails starts one of *on_failure*.
+    """
+
     name: Name
     version: Name
     accepts: list[Name] = []
+    concurrency: Concurrency | None = None
+    schedule: Schedule | None = None
+    on_failure: WorkflowRef | None = None
+    timeout_ms: Annotated[int, Meta(ge=1, le=2**53)] | None = None
 
 
 class Delivery(Compact, frozen=True, tag_field="type", tag="run.ready"):
@@ -193,6 +229,7 @@ class GrantedRun(Lenient, frozen=True):
     parent_id: str | None = None
     scheduled_for: str | None = None
     idempotency_key: str | None = None
+    generation: int = 0
 
 
 class Grant(Lenient, frozen=True):
@@ -208,6 +245,7 @@ class Grant(Lenient, frozen=True):
     records: list[Record] = []
     records_after: int | None = None
     waits: list["WaitFor"] = []
+    stop_reason: str | None = None
 
 
 class WantedWorkflow(Lenient, frozen=True):
@@ -232,19 +270,24 @@ class ClaimMany(Lenient, frozen=True):
     pools: Annotated[list[Name], Meta(min_length=1, max_length=100)] = field(default_factory=lambda: ["default"])
     limit: Annotated[int, Meta(ge=0, le=limits.MAX_CLAIMS)] = 1
     wait_ms: Wait = 0
+    declares: Annotated[list[ServedWorkflow], Meta(max_length=limits.MAX_BATCH)] = []
 
 
 class Claimed(Lenient, frozen=True):
     claims: list[Grant]
 
 
-class HeldClaim(Lenient, frozen=True):
-    """A claim as its holder names it: the fence (run, expectedRevision, claimId) and the write token."""
+class HeldClaim(Compact, frozen=True):
+    """A claim as its holder names it: the fence (run, expectedRevision, claimId) and the write token.
+
+    *step* is the task whose body it is in, one of them if there are several.
+    """
 
     run_id: str
     expected_revision: Natural
     claim_id: Annotated[str, Meta(max_length=100)]
     token: Annotated[str, Meta(max_length=200)]
+    step: Name | None = None
 
 
 class Refresh(Lenient, frozen=True):
@@ -310,7 +353,20 @@ class Cancelled(Lenient, frozen=True, tag_field="kind", tag="cancelled"):
     """Ends a run that was asked to cancel itself, once it has undone what it did."""
 
 
-Ending = Complete | Fail | Release | Stall | Park | Cancelled
+class Retry(Lenient, frozen=True, tag_field="kind", tag="retry"):
+    """The run failed with *error* and begins its next attempt in *delay_ms*: what succeeded stays recorded."""
+
+    error: ErrorObject
+    delay_ms: Millis
+
+
+class Restart(Lenient, frozen=True, tag_field="kind", tag="restart"):
+    """The run begins anew with *input* and an empty history, under the same id."""
+
+    input: Raw
+
+
+Ending = Complete | Fail | Release | Stall | Park | Cancelled | Retry | Restart
 
 
 class Progress(Lenient, frozen=True):
@@ -327,10 +383,14 @@ class Progress(Lenient, frozen=True):
 
 
 class Progressed(Lenient, frozen=True):
-    """`revision` is the one sent, or the next after the call's own ending; never another owner's."""
+    """`revision` is the one sent, or the next after the call's own ending; never another owner's.
+
+    `stop_reason` is what was given with the request for the cancel that `stop` tells of.
+    """
 
     revision: int
     stop: Stop | None = None
     signal_seq: int = 0
     parked: bool | None = None
     signals: list[Record] = []
+    stop_reason: str | None = None

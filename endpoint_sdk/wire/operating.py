@@ -63,7 +63,10 @@ class WaitView(Lenient, frozen=True):
 
 
 class RunView(Lenient, frozen=True):
-    """*wake_at* is when a scheduled or parked run is due; *waits* is empty in lists of runs."""
+    """*wake_at* is when a scheduled or parked run is due; *waits* is empty in lists of runs.
+
+    *schedule* is the name of the schedule that started it.
+    """
 
     id: str
     namespace: str
@@ -96,6 +99,7 @@ class RunView(Lenient, frozen=True):
     error: ErrorObject | None
     wake_at: str | None = None
     waits: list[WaitView] = msgspec.field(default_factory=list)
+    schedule: str | None = None
 
 
 class Submitted(Lenient, frozen=True):
@@ -147,6 +151,13 @@ class RequeueRun(Strict, frozen=True):
     discard_unconsumed: bool = False
 
 
+class RestartRun(Strict, frozen=True, rename={"from_": "from", "request_id": "requestId"}):
+    """*from_* is the number of the first record that is forgotten; *request_id* makes a repeat harmless."""
+
+    from_: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    request_id: Name | None = None
+
+
 class SendEvent(Strict, frozen=True):
     """*event_id* makes a repeat harmless: a run takes one event of a name and an id."""
 
@@ -191,6 +202,27 @@ class EventView(Lenient, frozen=True):
     value: Raw
     at: str
     consumed_by: int | None
+
+
+class ChildView(Lenient, frozen=True):
+    """A child of a run: which call of its parent started it, and at which place there.
+
+    *kind*, *name*, *args_hash*, *ordinal* and *index* are null where the parent has forgotten the call: it began again
+    since.
+    """
+
+    id: str
+    workflow: str
+    version: str
+    status: Status
+    reason: str | None
+    kind: Literal["child", "children"] | None
+    name: str | None
+    args_hash: str | None
+    ordinal: int | None
+    index: int | None
+    created_at: str
+    finished_at: str | None
 
 
 # --- registry and keys -----------------------------------------------------------------------------------------------
@@ -286,11 +318,20 @@ class KeyCreated(Lenient, frozen=True):
 
 
 # --- views of the backlog --------------------------------------------------------------------------------------------
+class Warned(Lenient, frozen=True):
+    """Something an operator should see to: what it is, and what to do."""
+
+    code: str
+    message: str
+    hint: str
+
+
 class QueueView(Lenient, frozen=True):
     """A queue that holds entries; ages in milliseconds by the database's clock.
 
     *publishers* may deliver from it, in order of preference; *polled_ago_ms* is how long ago a poller last asked for
-    its workflow and version, null if none ever did.
+    its workflow and version, null if none ever did. *held* entries wait for places in their lanes, and are not pending.
+    *warning* says that nobody serves what waits in it.
     """
 
     namespace: str
@@ -300,9 +341,11 @@ class QueueView(Lenient, frozen=True):
     pending: int
     published: int
     claimed: int
+    held: int
     oldest_age_ms: int | None
     publishers: list[str]
     polled_ago_ms: int | None
+    warning: Warned | None = None
 
 
 class ExecutorView(Lenient, frozen=True):

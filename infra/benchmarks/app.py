@@ -1,4 +1,4 @@
-"""The executor of the benchmark: a workflow of three trivial tasks, each recorded durably on its own."""
+"""The executor of the benchmark: a workflow of three trivial tasks, each recorded durably on its own, and a parent."""
 
 import os
 import time
@@ -30,13 +30,25 @@ async def j3(run: Run, number: int) -> int:
     return await run.task(square, await run.task(double, await run.task(add_one, number)))
 
 
+@workflow("child", version="1")
+async def child(run: Run, number: int) -> int:
+    return await run.task(add_one, number)
+
+
+@workflow("children", version="1")
+async def children(run: Run, count: int) -> int:
+    return sum(await run.map(child, range(count), limit=10_000))
+
+
+served = [j3, child, children]
+
 match os.environ.get("POINTSMAN_BENCH_ROUTE"):
     case None:
-        app = Endpoint([j3]).asgi
+        app = Endpoint(served).asgi
     case "redis":
-        worker = Worker([j3], subscriber=subscribers.redis(os.environ["REDIS_URL"]), max_concurrent_runs=64)
+        worker = Worker(served, subscriber=subscribers.redis(os.environ["REDIS_URL"]), max_concurrent_runs=64)
     case "sqs":
         queue = subscribers.sqs(os.environ["QUEUE_URL"], endpoint_url=os.environ["SQS_URL"])
-        worker = Worker([j3], subscriber=queue, max_concurrent_runs=64)
+        worker = Worker(served, subscriber=queue, max_concurrent_runs=64)
     case _:
-        worker = Worker([j3], max_concurrent_runs=64)
+        worker = Worker(served, max_concurrent_runs=64)

@@ -1,4 +1,7 @@
-"""The jobs: `j3` for throughput, `start` for latency at idle. Each returns the figures of its JSON line."""
+"""The jobs: `j3` for throughput, `start` for latency at idle, `children` for one parent of many.
+
+Each returns the figures of its JSON line.
+"""
 
 import asyncio
 import time
@@ -26,6 +29,30 @@ async def start(rig: Rig, runs: int, warm_up: int) -> dict[str, Any]:
     """Latency of *runs* runs, each submitted when the one before has completed."""
     await _one_by_one(rig, warm_up)
     return await _timed(rig, runs, before=None)
+
+
+async def children(rig: Rig, runs: int, warm_up: int) -> dict[str, Any]:
+    """One parent that maps a workflow of one task over *runs* inputs, after one over *warm_up* that does not count.
+
+    `parent_claims` is how often it was handed to an executor, `database_bytes` by how much the database grew.
+    """
+    client = _client(rig)
+    await (await client.start("children", warm_up, version="1")).result(timeout=_PATIENCE)
+    statements, size, cpu, begun = rig.statements(), rig.database_bytes(), rig.cpu(), time.perf_counter()
+    handle = await client.start("children", runs, version="1")
+    total = await handle.result(timeout=_PATIENCE)
+    seconds = time.perf_counter() - begun
+    assert total == sum(range(1, runs + 1))
+    return {
+        "runs": runs,
+        "seconds": round(seconds, 2),
+        "runs_s": round(runs / seconds, 1),
+        "parent_claims": rig.claims(handle.id),
+        "database_bytes": rig.database_bytes() - size,
+        "queries": rig.statements() - statements,
+        "cpu_s": {name: round(after - cpu[name], 2) for name, after in rig.cpu().items()},
+        "rss_mb": rig.rss(),
+    }
 
 
 async def _timed(rig: Rig, runs: int, before: int | None) -> dict[str, Any]:

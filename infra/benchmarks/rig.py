@@ -51,6 +51,18 @@ class Rig:
         """When each run completed, in epoch ms."""
         return dict(self._query(_FINISHED))
 
+    def claims(self, run_id: str) -> int:
+        """How often the run was handed to an executor."""
+        where = f"run_id = '{run_id}' AND status = 'running'"
+        return int(self._query(f"SELECT count(*) FROM run_transition WHERE {where}")[0][0])  # noqa: S608  our own id
+
+    def database_bytes(self) -> int:
+        """The database's size."""
+        if self.postgres is None:
+            pages = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+            return int(self._query(pages)[0][0])
+        return int(self._query("SELECT pg_database_size(current_database())")[0][0])
+
     def started(self) -> dict[str, float]:
         """When the first line of each run's handler ran, in epoch ms."""
         lines = (self.folder / "handlers.log").read_text().splitlines()

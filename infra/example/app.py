@@ -4,6 +4,10 @@ uvicorn app:app          any ASGI host
 app.handler              AWS Lambda behind a function URL, API Gateway, a load balancer or an SQS event source
 """
 
+# boto3 has no types of its own.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 import os
 from datetime import timedelta
 
@@ -49,7 +53,7 @@ def signing_secrets() -> list[str]:
     # Short: left to itself boto3 waits longer for an answer than most functions live.
     config = Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 2})
     client = boto3.client("secretsmanager", config=config)
-    found = []
+    found: list[str] = []
     for stage in ("AWSCURRENT", "AWSPREVIOUS"):
         try:
             answer = client.get_secret_value(SecretId=os.environ["SIGNING_SECRET_ARN"], VersionStage=stage)

@@ -44,7 +44,7 @@ endpoint = Endpoint([invoice])
 @endpoint.lambda_handler
 def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
     """The handler as it was: takes its messages one by one and reports those it could not read."""
-    failed = []
+    failed: list[dict[str, str]] = []
     for record in event["Records"]:
         try:
             log.info("customer changed", extra={"customer": json.loads(record["body"])["customer"]})

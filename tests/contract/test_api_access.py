@@ -23,6 +23,8 @@ ROUTES: list[tuple[str, str, Scope]] = [
     ("POST", f"{RUN}/cancel", "operate"),
     ("POST", f"{RUN}/release", "operate"),
     ("POST", f"{RUN}/requeue", "operate"),
+    ("POST", f"{RUN}/restart", "operate"),
+    ("POST", "/v1/runs/actions", "operate"),
     ("POST", "/v1/endpoints", "operate"),
     ("GET", "/v1/endpoints", "read"),
     ("GET", "/v1/endpoints/x", "read"),

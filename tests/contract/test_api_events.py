@@ -16,7 +16,14 @@ async def parked(world: World, *waits: Any) -> dict[str, Any]:
     """A run that waits for these, as the API shows it."""
     grant = await world.held()
     answer = await world.progress(grant, {"kind": "park", "waits": list(waits)})
-    assert answer.json() == {"revision": 2, "stop": None, "signalSeq": 0, "parked": True, "signals": []}
+    assert answer.json() == {
+        "revision": 2,
+        "stop": None,
+        "signalSeq": 0,
+        "parked": True,
+        "signals": [],
+        "stopReason": None,
+    }
     shown: dict[str, Any] = (await world.admin("GET", f"/v1/runs/{grant['run']['id']}")).json()["run"]
     return shown
 

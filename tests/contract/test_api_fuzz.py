@@ -25,6 +25,9 @@ TEMPLATES = [
     ("POST", "/v1/runs/{}/cancel"),
     ("POST", "/v1/runs/{}/release"),
     ("POST", "/v1/runs/{}/requeue"),
+    ("POST", "/v1/runs/{}/restart"),
+    ("POST", "/v1/runs/actions"),
+    ("GET", "/v1/runs/actions/{}"),
     ("POST", "/v1/runs/{}/wake"),
     ("POST", "/v1/runs/{}/pause"),
     ("POST", "/v1/runs/{}/resume"),
@@ -35,6 +38,17 @@ TEMPLATES = [
     ("POST", "/v1/runs/{}/progress"),
     ("POST", "/v1/claims"),
     ("POST", "/v1/claims/refresh"),
+    ("POST", "/v1/runs/{}/children"),
+    ("GET", "/v1/runs/{}/children"),
+    ("GET", "/v1/runs/{}/children/outcomes"),
+    ("GET", "/v1/schedules"),
+    ("PUT", "/v1/schedules/{}"),
+    ("GET", "/v1/schedules/{}"),
+    ("DELETE", "/v1/schedules/{}"),
+    ("POST", "/v1/schedules/{}/run-now"),
+    ("POST", "/v1/schedules/{}/pause"),
+    ("POST", "/v1/schedules/{}/resume"),
+    ("POST", "/v1/schedules/{}/backfill"),
     ("GET", "/v1/queues"),
     ("GET", "/v1/executors"),
     ("POST", "/v1/endpoints"),
@@ -51,7 +65,9 @@ FIELDS = [
     *("workflow", "version", "input", "idempotencyKey", "dueAt", "delayMs", "priority", "pool", "tags", "requestId"),
     *("runs", "expectedRevision", "claimId", "executor", "id", "kind", "refreshIntervalMs", "pushNumber", "records"),
     *("ending", "result", "error", "claims", "runId", "token", "reason", "now", "name", "url", "secret", "scopes"),
+    *("from", "action", "filter", "status", "ids", "stuckForMs", "dryRun", "discardUnconsumed", "declares", "step"),
     *("workflows", "versions", "pools", "limit", "waitMs", "value", "targets", "eventId", "waits", "deadline"),
+    *("children", "argsHash", "ordinal", "index", "total", "cron", "timezone", "everyMs", "overlap", "jitterMs", "to"),
 ]
 ODD = st.sampled_from(
     ["", "\x00", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "a" * 300, "é", "\u2028", RUN]
@@ -92,6 +108,8 @@ COUNTS = [
         schema.api_key,
         schema.record,
         schema.event,
+        schema.schedule,
+        schema.bulk_action,
     )
 ]
 

@@ -162,6 +162,8 @@ async def test_who_may_poll(world: World) -> None:
         {"requestId": "r" * 70},
         {"requestId": "a\x00b"},
         {"executor": {}},
+        {"declares": [{"name": "order", "version": "1", "schedule": {"cron": "\0"}}]},
+        {"declares": [{"name": "order", "version": "1", "schedule": {"cron": "* * * * *", "timezone": "\0"}}]},
         {"refreshIntervalMs": 0},
         {"workflows": [{"name": f"w{n}", "versions": ["1"] * 100} for n in range(51)]},
     ],

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 _EMPTY = """
     SET lock_timeout = '5s';
-    TRUNCATE run, outbox_entry, run_transition, record, wait, event, endpoint, signing_key, api_key, served_workflow;
+    TRUNCATE run, outbox_entry, run_transition, record, wait, event, endpoint, signing_key, api_key, served_workflow,
+        workflow_declaration, schedule, bulk_action;
     UPDATE fleet SET seen_at = 0, up_since = 0, release_slot_at = 0;
     CREATE OR REPLACE FUNCTION pointsman_now() RETURNS bigint LANGUAGE sql VOLATILE
     AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint'

@@ -32,6 +32,7 @@ class HeldStore(Store):
 
         def held(session: Session) -> T:
             result = operation(session)
+            session.finish()
             self.reached.set()
             assert self.let_go.wait(PATIENCE_SECONDS)
             return result

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from typer.testing import CliRunner, Result
@@ -238,3 +239,29 @@ def test_lines_for_people() -> None:
     assert result.exit_code == 1
     assert [line.split()[0] for line in lines] == ["ok", "ok", "ok", "ok", "ok", "fail"]
     assert "→ Start it" in lines[-1]
+
+
+def test_a_version_nobody_serves(doctor: Doctor, database_url: str) -> None:
+    """C45: runs that wait for a version nobody serves are a warning with their count and the fix, here and by --url."""
+    settings = Settings.model_validate(
+        {"database": {"url": database_url}, "admin_key": ADMIN_KEY, "secret_key": "k" * 40}
+    )
+    dispatcher = Serving(lambda url: create_app(settings, url=url)).open()
+    text = f'database: {{ url: "{database_url}" }}\n'
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("POINTSMAN_SECRET_KEY", "k" * 40)
+            answer = httpx.post(
+                f"{dispatcher.url}/v1/runs",
+                json={"workflow": "order", "version": "0.9"},
+                headers={"authorization": f"Bearer {ADMIN_KEY}"},
+            )
+            assert answer.status_code == 201
+            found = doctor(text, "--url", dispatcher.url, "--api-key", ADMIN_KEY)
+    finally:
+        dispatcher.stop()
+
+    assert found["versions"]["status"] == "warn"
+    assert "Nobody serves order 0.9" in found["versions"]["message"]
+    assert "1 run of it waits" in found["versions"]["message"]
+    assert "endpoint add" in found["versions"]["todo"]

@@ -134,10 +134,10 @@ async def test_requeue_has_fresh_counters_and_clock(world: World) -> None:
     assert grant.run.version == "2"
 
 
-async def test_requeue_does_not_discard_yet(world: World) -> None:
-    """`discardUnconsumed` is refused until there is something to discard."""
+async def test_requeue_discards_only_what_a_stall_lists(world: World) -> None:
+    """`discardUnconsumed` is refused where there is nothing to discard."""
     run_id = await _in(world, "stalled")
-    with refused("not_supported_yet"):
+    with refused("nothing_to_discard"):
         await world.requeue(run_id, discard_unconsumed=True)
 
 

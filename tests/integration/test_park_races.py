@@ -131,7 +131,7 @@ async def test_a_wake_and_an_event_at_once(pair: Pair) -> None:
     wake = await pair.blocks(control.wake(world.store, world.settings, NAMESPACE, claim.run_id, Nothing(), "operator"))
     pair.commit()
     await event
-    with refused("unavailable"):
+    with refused("illegal_transition"):
         await wake
     assert [state for *_, state, _ in pair.one.outcomes(claim.run_id)] == ["completed"]
 

@@ -2,9 +2,12 @@
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from endpoint_sdk.wire import clock
+from endpoint_sdk.wire.child_messages import ChildStart
 from endpoint_sdk.wire.messages import ErrorObject, Park, Progressed, RecordIn, Release, WaitFor
+from tests.integration.families import start
 from tests.integration.world import HOUR_MS, World, details, refused, task
 
 
@@ -46,6 +49,8 @@ async def test_what_others_have_to_end_names_the_status(world: World, status: st
     """The status of a parked run names the wait that only somebody else can end, if it has one."""
     deadline = clock.to_wire(world.now() + HOUR_MS)
     claim = await world.claim(await world.submit())
+    for kind in {"child", "children"}.intersection(KINDS[status]):
+        await start(world, claim, ChildStart(kind, "a", "1", "", 0, Raw(b"1")))  # type: ignore[arg-type]
     await world.park(claim, *(WaitFor(kind, "a", 0, deadline=deadline) for kind in KINDS[status]))  # type: ignore[arg-type]
     assert world.status(claim.run_id) == (status, 2)
     assert len(world.waits(claim.run_id)) == len(KINDS[status])
@@ -267,6 +272,38 @@ async def test_a_thousand_waits(world: World) -> None:
     second = await world.grant(claim.run_id, 3, "clm_2")
     assert len(second.waits) == 999
     assert second.signal_seq == 1
+
+
+async def test_outcomes_beyond_one_answer_come_with_the_next(world: World) -> None:
+    """A refused park tells no more than one answer holds; what is left refuses the next one, in its order."""
+    claim = await world.claim(await world.submit())
+    for number in range(20):
+        await world.send(claim.run_id, value=b'"%d%s"' % (number, b"x" * 250_000))
+    waiting = [world.event(ordinal=number) for number in range(20)]
+    told: list[int] = []
+    counts: list[int] = []
+    while len(told) < 20:
+        answer = await world.park(claim, *waiting[len(told) :], signal_seq=20, signals_after=max(told, default=0))
+        assert answer.parked is False
+        counts.append(len(answer.signals))
+        told += [signal.seq for signal in answer.signals]
+    assert (counts, told) == ([16, 4], list(range(1, 21)))
+
+
+async def test_waits_of_many_names_take_few_statements(world: World) -> None:
+    """However many names a run waits for, neither its park nor an event asks the database about each of them."""
+    counts: list[tuple[int, int]] = []
+    for count in (30, 90):
+        claim = await world.claim(await world.submit())
+        named = [world.event(f"e{number}") for number in range(count)]
+        slept = [msgspec.structs.replace(world.sleep(), args_hash=str(number)) for number in range(count)]
+        before = world.store.statements
+        assert (await world.park(claim, *named, *slept)).parked
+        parked = world.store.statements
+        await world.send(claim.run_id, "e7")
+        counts.append((parked - before, world.store.statements - parked))
+        assert [row.name for row in world.records(claim.run_id)] == ["e7"]
+    assert counts[0] == counts[1]
 
 
 async def test_a_timeout_is_a_failed_record(world: World) -> None:

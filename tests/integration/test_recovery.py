@@ -4,8 +4,8 @@ import pytest
 from msgspec import Raw
 
 from dispatcher.settings import Stalling
-from endpoint_sdk.wire.messages import Complete
-from tests.integration.world import HOUR_MS, IDLE_MS, World, claims, details, refused, task
+from endpoint_sdk.wire.messages import Complete, RecordIn
+from tests.integration.world import HOUR_MS, IDLE_MS, World, claims, details, failed, refused, started, task
 
 
 async def test_a_silent_claim_is_released(world: World) -> None:
@@ -35,20 +35,59 @@ async def test_kills_back_off(world: World) -> None:
         world.elapse(10_000)
 
 
-async def test_three_kills_at_the_same_step_stall(world: World) -> None:
-    """C20: a step longer than its host allows kills three claims, then the run stalls and says where."""
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        (("transcode", "transcode", "transcode"), "killed_at_step"),
+        (("transcode", "thumbnail", "transcode"), "crash_loop"),
+        (("thumbnail", "transcode", "transcode"), "crash_loop"),
+        ((None, "transcode", "transcode"), "crash_loop"),
+        ((None, None, None), "crash_loop"),
+    ],
+)
+async def test_three_kills_at_the_same_step_stall(world: World, steps: tuple[str | None, ...], reason: str) -> None:
+    """C20: a step longer than its host allows kills three claims, then the run stalls and says where.
+
+    Where the executor told what it was in, and it was the same task each time, that is the reason.
+    """
     run_id = await world.submit()
-    first = await world.claim(run_id)
-    await world.write(first, task("reserve"))
-    for killed in range(3):
+    claim = await world.claim(run_id)
+    await world.write(claim, task("reserve"))
+    for killed, step in enumerate(steps):
         assert world.status(run_id)[0] == "running", killed
+        if step is not None:
+            assert (await world.refresh(claim, step=step)).held
+        world.elapse(IDLE_MS + 1_000)
+        await world.recovers()
+        if killed < 2:
+            claim = await world.claim(run_id)
+    assert world.status(run_id) == ("stalled", 6)
+    assert world.run(run_id).reason == reason
+    told = details(world.history(run_id)[-1])
+    assert told["lastRecord"]["name"] == "reserve"
+    assert (told["killed"]["step"], told["killed"]["cause"]) == (steps[-1], "claim_stale")
+    assert told["killed"]["heldMs"] >= IDLE_MS
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (started("pay"), "killed_at_step"),
+        (failed("pay", next_attempt_at="2026-01-01T00:00:00Z"), "killed_at_step"),
+        (failed("pay"), "crash_loop"),
+        (task("pay"), "crash_loop"),
+    ],
+)
+async def test_kills_at_a_step_that_was_started_or_next(world: World, record: RecordIn, reason: str) -> None:
+    """C20: also without a word of the executor, a task that was started, or was to be tried again, is known."""
+    run_id = await world.submit()
+    await world.write(await world.claim(run_id), record)
+    for killed in range(3):
         world.elapse(IDLE_MS + 1_000)
         await world.recovers()
         if killed < 2:
             await world.claim(run_id)
-    assert world.status(run_id) == ("stalled", 6)
-    assert world.run(run_id).reason == "crash_loop"
-    assert details(world.history(run_id)[-1])["lastRecord"]["name"] == "reserve"
+    assert (world.run(run_id).status, world.run(run_id).reason) == ("stalled", reason)
 
 
 async def test_progress_between_kills_clears_them(world: World) -> None:

@@ -22,7 +22,7 @@ def test_migrations_make_the_described_tables(connection: sa.Connection) -> None
         assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
 
 
-@pytest.mark.parametrize("version", ["0001", "0002"])
+@pytest.mark.parametrize("version", ["0001", "0002", "0003"])
 def test_down_and_up_again(connection: sa.Connection, version: str) -> None:
     """The way back works, and the way up from there: the schema is what it was."""
     with connection:

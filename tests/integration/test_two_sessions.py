@@ -155,7 +155,9 @@ async def test_requeue_seen_between_two_locks_is_unavailable(pair: Pair) -> None
     with refused("unavailable"):
         await pair.other.cancel(run_id)
     pair.one.store.transact_blocking(
-        lambda session: entries.insert(session, run_id, 0, entry.queue, entry.rank, entry.next_publish_at, 1)
+        lambda session: entries.insert(
+            session, entries.New(run_id, 0, entry.queue, entry.rank, entry.next_publish_at, 1)
+        )
     )
 
 

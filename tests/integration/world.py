@@ -234,8 +234,10 @@ class World:
         """The answer to a park of *claim* that waits for these."""
         return await self.write(claim, ending=Park(list(waiting), told), **fields)
 
-    async def refresh(self, *held: Claim) -> Refreshed:
-        return await claiming.refresh(self.store, self.keys, Refresh([claim.held() for claim in held]))
+    async def refresh(self, *held: Claim, step: str | None = None) -> Refreshed:
+        """The answer to a refresh of these claims, which are in the task *step*."""
+        claims = [msgspec.structs.replace(claim.held(), step=step) for claim in held]
+        return await claiming.refresh(self.store, self.keys, Refresh(claims))
 
     async def is_held(self, claim: Claim) -> bool:
         """Whether the server answers held to a refresh of *claim* alone."""

@@ -13,14 +13,21 @@ from uuid import UUID
 from endpoint_sdk import (
     AsyncHandle,
     AsyncTask,
+    CancelRequested,
+    Child,
+    ChildFailed,
+    Concurrency,
+    Cron,
     Event,
     EventInvalid,
     Handle,
+    Interval,
     OutcomeUnknown,
     Retry,
     RetryAfterError,
     Run,
     Subscriber,
+    SyncChild,
     SyncRun,
     Task,
     TaskFailed,
@@ -167,6 +174,36 @@ async def approval(run: Run, request: OrderRequest) -> str:
     return "yes" if decision.approved else "no"
 
 
+@workflow("parent")
+async def parent(run: Run, requests: list[OrderRequest]) -> int:
+    child = await run.start_child(order, requests[0], idempotency_key="o1", pool="slow", tags={"team": "a"})
+    assert_type(child, Child[OrderResult])
+    assert_type(child.id, str)
+    assert_type(await child.result(), OrderResult)
+    assert_type(await run.start_child(tick), Child[None])
+    assert_type(await run.child(fan_out, [1, 2]), int)
+    assert_type(await run.map(order, requests, limit=100), list[OrderResult])
+    try:
+        result, total, receipt = await asyncio.gather(
+            child.result(), run.child(fan_out, [1]), run.task(charge, "o1", 5)
+        )
+    except ChildFailed as failure:
+        run.logger.info("%s %s %s %s", failure.run_id, failure.error_type, failure.message, failure.details)
+        raise
+    assert_type(result, OrderResult)
+    assert_type(receipt, Receipt)
+    async with asyncio.TaskGroup() as group:
+        branch = group.create_task(run.child(order, requests[0]))
+    assert_type(branch.result(), OrderResult)
+    await run.child(order)  # type: ignore[arg-type]
+    await run.child(order, "o1")  # type: ignore[misc]
+    await run.start_child(charge, "o1")  # type: ignore[call-overload]
+    await run.map(order, ["o1"])  # type: ignore[misc]
+    wrong: Child[int] = await run.start_child(order, requests[0])  # type: ignore[arg-type]
+    del wrong
+    return total
+
+
 @workflow("planted")
 async def planted(run: Run) -> None:
     await run.task(charge, "o1")  # type: ignore[call-arg]
@@ -189,6 +226,12 @@ def sync(run: SyncRun, ids: Sequence[str]) -> list[str]:
     run.sleep_until("t", run.now())
     assert_type(run.wait_event(DECISION), Decision)
     assert_type(run.wait_event(DECISION, timeout=timedelta(days=1), default="none"), Decision | str)
+    child = run.start_child(order, OrderRequest("o1", 5), pool="slow")
+    assert_type(child, SyncChild[OrderResult])
+    assert_type(child.result(), OrderResult)
+    assert_type(run.child(tick), None)
+    assert_type(run.map(fan_out, [[1], [2]]), list[int])
+    run.child(order, 5)  # type: ignore[misc]
     return [future.result().number, *run.map(ship, ids)]
 
 
@@ -197,6 +240,47 @@ assert_type(fan_out, Workflow[list[int], int])
 assert_type(tick, Workflow[None, None])
 assert_type(sync, Workflow[Sequence[str], list[str]])
 assert_type(order.decode_result(b"{}"), OrderResult)
+
+
+# --- cancelling, compensating, options -------------------------------------------------------------------------------
+@workflow("apology")
+async def apology(run: Run, failure: dict[str, Any]) -> None: ...
+
+
+@workflow(
+    "saga",
+    retry=Retry.fixed(max_attempts=3, delay=timedelta(minutes=1)),
+    timeout=timedelta(days=1),
+    schedule=Cron("0 4 * * *", timezone="Europe/Berlin", overlap="cancel_previous", catch_up=3),
+    concurrency=Concurrency(5, key="customer"),
+    on_failure=apology,
+)
+async def saga(run: Run) -> str:
+    run.undo(charge, "o1", cents=5)
+    run.undo(ship, 1)  # type: ignore[arg-type]
+    try:
+        return await run.task(ship, "o1")
+    except CancelRequested as cancel:
+        assert_type(cancel.reason, str)
+        await run.compensate()
+        raise
+
+
+@workflow("loop", schedule=Interval(timedelta(minutes=5), jitter=timedelta(seconds=10)))
+def loop(run: SyncRun, number: int) -> str:
+    run.undo(square, 2)
+    if number < 3:
+        run.restart(number + 1)
+    run.compensate()
+    return "enough"
+
+
+Cron("0 4 * * *", overlap="queue")  # type: ignore[arg-type]
+Interval(5)  # type: ignore[arg-type]
+workflow("w", timeout=5)  # type: ignore[arg-type]
+workflow("w", schedule="0 4 * * *")  # type: ignore[arg-type]
+assert_type(saga, Workflow[None, str])
+assert_type(loop, Workflow[int, str])
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

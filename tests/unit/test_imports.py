@@ -18,6 +18,7 @@ BESIDE_STANDARD_LIBRARY = {
     "pytest",
     "redis",
     "snapshot_restore_py",
+    "uvicorn",
     "uvloop",
 }
 SHARED_BY_ROUTES = {

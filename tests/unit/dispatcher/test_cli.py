@@ -161,6 +161,14 @@ def test_start_sends_the_input(answers: Answers, tmp_path: Path) -> None:
     assert seen[0].headers["authorization"] == "Bearer pmk_x"
 
 
+def test_list_sends_its_filters(answers: Answers) -> None:
+    """Each tag is a filter of its own; a value may hold an equals sign."""
+    seen = answers(200, {"items": [], "next": None})
+    assert run("run", "list", "--tag", "customer=acme", "--tag", "a=b=c", "--workflow", "order").exit_code == 0
+    query = dict(seen[0].url.params)
+    assert (query["tag.customer"], query["tag.a"], query["workflow"]) == ("acme", "b=c", "order")
+
+
 def test_operations(answers: Answers) -> None:
     """Each operation is one POST to the run, ids percent-encoded."""
     seen = answers(body={"run": RUN})

@@ -17,6 +17,7 @@ QUEUE = {
     "pending": 3,
     "published": 0,
     "claimed": 1,
+    "held": 2,
     "oldestAgeMs": 1500,
     "publishers": ["fast", "slow"],
     "polledAgoMs": None,
@@ -44,11 +45,22 @@ def test_queues_as_a_table(asked: list[str]) -> None:
 
     header, line = shown.stdout.splitlines()
     assert header.split() == [
-        *("workflow", "version", "pool", "pending", "published", "claimed", "oldestAgeMs", "polledAgoMs", "publishers")
+        *("workflow", "version", "pool", "pending", "published", "claimed", "held", "oldestAgeMs", "polledAgoMs"),
+        "publishers",
     ]
-    assert line.split() == ["order", "1", "default", "3", "0", "1", "1500", "-", "fast,", "slow"]
+    assert line.split() == ["order", "1", "default", "3", "0", "1", "2", "1500", "-", "fast,", "slow"]
     assert shown.stderr == "More: --after 50\n"
     assert asked == ["GET /v1/queues?limit=50"]
+
+
+def test_a_version_nobody_serves_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warning of a queue, and what to do, stand below the table, in words."""
+    warning = {"code": "version_unserved", "message": "Nobody serves order 1.", "hint": "Deploy it."}
+    body = {"items": [{**QUEUE, "warning": warning}], "next": None}
+    monkeypatch.setattr(httpx, "request", lambda *_, **__: httpx.Response(200, json=body))
+    shown = CliRunner().invoke(application, ["queue", "list"])
+
+    assert shown.stderr == "warning: Nobody serves order 1. (version_unserved)\n  Deploy it.\n"
 
 
 def test_executors_as_a_table(asked: list[str]) -> None:

@@ -7,12 +7,13 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Raw
 
 from endpoint_sdk.transport import Answer, ConnectFailed, ResetAfterSend
-from endpoint_sdk.wire import clock, messages
+from endpoint_sdk.wire import child_messages, clock, messages
 from tests.unit.sdk.waiting_room import WaitingRoom, numbered
 
 RUN_ID = "run_01JQ0000000000000000000000"
@@ -140,6 +141,12 @@ class DispatcherDouble:
         if kind == "progress":
             assert headers["authorization"] == "Bearer pmw_token"
             return self._progress(msgspec.json.decode(body, type=messages.Progress))
+        if kind == "children":
+            return self._start(msgspec.json.decode(body, type=child_messages.StartChildren))
+        if kind == "outcomes":
+            query = parse_qs(urlsplit(url).query)
+            after = int(query.get("after", ["-1"])[0])
+            return _ok(self.room.nursery.page(query["call"][0], after, self.page))
         if kind == "records":
             return _ok(self._page(int(url.rpartition("=")[2])))
         return self._refresh(msgspec.json.decode(body, type=messages.Refresh))
@@ -201,6 +208,14 @@ class DispatcherDouble:
         first = len(self.records) + 1
         self.records += [record for record in records if _key(record) not in known]
         return first if len(self.records) >= first else None
+
+    def _start(self, call: child_messages.StartChildren) -> Answer:
+        if (call.expected_revision, call.claim_id, "running") != (self.revision, self.claim_id, self.state):
+            return Answer(409, {}, error("revision_conflict"))
+        nursery = self.room.nursery
+        children = nursery.start(call.children)
+        signals = self.room.lacking(call.signals_after, nursery.number(call.children))
+        return _ok(child_messages.ChildrenStarted(children, self.stop, self.room.signal_seq, signals))
 
     def _park(self, park: messages.Park, signal_seq: int) -> bool:
         if self.stop == "cancel" and not park.told:

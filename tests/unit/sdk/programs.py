@@ -8,11 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from endpoint_sdk import Retry, Run, TaskFailed, WaitTimeout, Workflow, task, task_context, workflow
+from endpoint_sdk import ChildFailed, Retry, Run, TaskFailed, WaitTimeout, Workflow, task, task_context, workflow
 from tests.unit.sdk.replay_lab import Lab
 
 # One of: task(name, dependent), fail(name), retry(name), sleep(name, hours), event(name, hours or None), pause(turns),
-# seq([part, …]), combinator([branch, …])
+# child(name), twice(name), map(names), seq([part, …]), combinator([branch, …])
 Program = tuple[Any, ...]
 COMBINATORS = ["gather", "as_completed", "first", "first_cancel", "group"]
 
@@ -26,6 +26,19 @@ WAITS = (
     st.tuples(st.just("event"), st.sampled_from("uv"), st.sampled_from([None, 0, 1])),
     st.tuples(st.just("retry"), st.sampled_from("gh")),
 )
+# c completes, f fails, x is cancelled; "twice" asks for the outcome of one child in two branches.
+CHILDREN = (
+    st.tuples(st.just("child"), st.sampled_from("cfx")),
+    st.tuples(st.just("twice"), st.sampled_from("cf")),
+    st.tuples(st.just("map"), st.sampled_from(["", "c", "ccc", "ccccc", "cfc", "cxf"])),
+)
+
+
+@workflow("kid")
+async def kid(run: Run, name: str) -> str:
+    """What the programs start; the nursery decides what becomes of it."""
+    del run
+    return name
 
 
 def programs(*leaves: st.SearchStrategy[Program]) -> st.SearchStrategy[Program]:
@@ -46,6 +59,7 @@ class Interpreter:
     def __init__(self, program: Program, lab: type[Lab] = Lab) -> None:
         self.program = program
         self.trace: list[str] = []
+        self.starts = 0
         self.lab = lab(self._workflow())
         self._fresh = 0
 
@@ -86,11 +100,30 @@ class Interpreter:
         @workflow("lab")
         async def handler(run: Run) -> list[Any]:
             self.trace = []
+            self.starts = 0
+            self._children = functools.partial(self._family, run)
             self._wait = functools.partial(wait, run)
             result = await self._run(lambda name, after: one(run, name, after), self.program, None)
             return [result, self.trace, run.uuid().hex, run.now().isoformat()]
 
         return handler
+
+    async def _family(self, run: Run, how: str, names: str) -> Any:
+        self.starts += 1
+        try:
+            if how == "map":
+                seen: Any = await run.map(kid, names)
+                assert [each[1] for each in seen] == [str(index) for index in range(len(names))]
+            elif how == "child":
+                seen = await run.child(kid, names)
+            else:
+                child = await run.start_child(kid, names)
+                self.trace.append(f"started {child.id}")
+                seen = await asyncio.gather(child.result(), child.result())
+        except ChildFailed as failure:
+            seen = f"!{failure.run_id} {failure.error_type} {failure.details}"
+        self.trace.append(f"{how} {names} {seen} {run.now()}")
+        return seen
 
     async def _run(self, one: Callable[[str, Any], Any], program: Program, last: Any) -> Any:
         match program:
@@ -111,6 +144,8 @@ class Interpreter:
                     return await one(name, None)
                 except TaskFailed as failure:
                     return failure.message
+            case ("child" | "twice" | "map" as how, names):
+                return await self._children(how, names)
             case (kind, name, hours):
                 return await self._wait(kind, name, hours)
             case ("pause", turns):

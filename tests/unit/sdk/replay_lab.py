@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from endpoint_sdk import Workflow, task_context
+from endpoint_sdk.exchange import Abandoned
 from endpoint_sdk.replay import Ended, Engine
-from endpoint_sdk.wire import messages
+from endpoint_sdk.wire import child_messages, messages
+from tests.unit.sdk.nursery import Nursery
 
 CREATED = "2026-12-01T10:00:00.000Z"
 GRANTED = "2026-12-01T10:00:01.000Z"
@@ -67,6 +69,8 @@ class MemoryPort:
 
     def __init__(self) -> None:
         self.records: list[messages.RecordIn] = []
+        self.nursery = Nursery(self.records)
+        self.fetched: list[str] = []
         self.parks: list[list[messages.WaitFor]] = []
         self.refusals: list[list[messages.Record]] = []
         self.left: timedelta | None = None
@@ -86,7 +90,18 @@ class MemoryPort:
         if self.on_fence is not None:
             await self.on_fence()
 
-    async def park(self, waits: Sequence[messages.WaitFor]) -> Sequence[messages.Record] | None:
+    async def start_children(
+        self, starts: Sequence[child_messages.ChildStart]
+    ) -> Sequence[child_messages.StartedChild]:
+        """Starts them."""
+        return self.nursery.start(starts)
+
+    async def child_outcomes(self, parent_call: str) -> Sequence[child_messages.ChildOutcome]:
+        """What they came to."""
+        self.fetched.append(parent_call)
+        return self.nursery.page(parent_call).items
+
+    async def park(self, waits: Sequence[messages.WaitFor], *, told: bool = False) -> Sequence[messages.Record] | None:
         """Parks, after a refusal for each of `refusals`, unless `on_park` raises."""
         self.parks.append(list(waits))
         if self.on_park is not None:
@@ -128,6 +143,10 @@ def plain(ended: Ended) -> Any:
             return ended
 
 
+# A record, or children to start.
+Sent = messages.RecordIn | Sequence[child_messages.ChildStart]
+
+
 class _Body:
     def __init__(self, task_id: str, name: str) -> None:
         self.task_id = task_id
@@ -143,16 +162,26 @@ class Lab(MemoryPort):
         self._workflow = workflow
         self.bodies: list[_Body] = []
         self.started: list[str] = []
-        self._sent: list[tuple[messages.RecordIn, asyncio.Future[None]]] = []
+        self._sent: list[tuple[Sent, asyncio.Future[Any]]] = []
         self._answered = 0
         self._running: asyncio.Task[Ended] | None = None
         self._engine: Engine | None = None
 
     async def write(self, record: messages.RecordIn) -> None:
         """Returns when the test acknowledges."""
-        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sent.append((record, acknowledged))
-        await acknowledged
+        await self._send(record)
+
+    async def start_children(
+        self, starts: Sequence[child_messages.ChildStart]
+    ) -> Sequence[child_messages.StartedChild]:
+        """Returns when the test acknowledges."""
+        children: Sequence[child_messages.StartedChild] = await self._send(starts)
+        return children
+
+    async def _send(self, sent: Sent) -> Any:
+        acknowledged: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._sent.append((sent, acknowledged))
+        return await acknowledged
 
     async def body(self, name: str) -> None:
         """What every lab task awaits: the test's leave to end."""
@@ -185,6 +214,21 @@ class Lab(MemoryPort):
         self.bodies[index].end.set_result(None)
         await self.rest()
 
+    def cancel(self, reason: str | None = None) -> None:
+        """The executor hears that the run is to be cancelled."""
+        assert self._engine is not None
+        self._engine.cancel(reason)
+
+    def hear(self, signals: Sequence[messages.Record]) -> None:
+        """The executor hears of outcomes."""
+        assert self._engine is not None
+        self._engine.hear(signals)
+
+    @property
+    def sent(self) -> list[messages.RecordIn]:
+        """The records that are not acknowledged."""
+        return [each for each, _ in self._sent if isinstance(each, messages.RecordIn)]
+
     @property
     def on_the_way(self) -> int:
         """How many records are not acknowledged."""
@@ -193,19 +237,26 @@ class Lab(MemoryPort):
     async def store(self, count: int) -> None:
         """The first *count* records on their way reach the dispatcher and are acknowledged in one answer."""
         sent, self._sent = self._sent[:count], self._sent[count:]
-        for record, acknowledged in sent:
-            self.records.append(record)
-            acknowledged.set_result(None)
+        for each, acknowledged in sent:
+            acknowledged.set_result(self._keep(each))
         await self.rest()
+
+    def _keep(self, sent: Sent) -> list[child_messages.StartedChild] | None:
+        """The dispatcher has *sent*; its answer."""
+        if not isinstance(sent, messages.RecordIn):
+            return self.nursery.start(sent)
+        self.records.append(sent)
+        return None
 
     async def crash(self, stored_unheard: int = 0) -> None:
         """The executor dies; *stored_unheard* records on their way were stored, their answers lost."""
         assert self._engine is not None
         assert self._running is not None
-        self.records += [record for record, _ in self._sent[:stored_unheard]]
+        for sent, _ in self._sent[:stored_unheard]:
+            self._keep(sent)
         self._engine.lose()
         for _, acknowledged in self._sent:
-            acknowledged.set_exception(ConnectionError("died"))
+            acknowledged.set_exception(Abandoned())
         self._sent.clear()
         await self._running
         assert not self.bodies, "a body outlived its execution"

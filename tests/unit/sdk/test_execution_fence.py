@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from endpoint_sdk.errors import CancelRequested
 from endpoint_sdk.execution import Conclusion
 from endpoint_sdk.run import Run
 from endpoint_sdk.workflow import workflow
@@ -82,6 +83,38 @@ async def test_a_fence_that_gets_no_answer_starts_no_body() -> None:
     assert (await handling.run()).result == "retry"
     assert bodies == []
     assert handling.ending is None
+
+
+@workflow("order")
+async def _compensating(run: Run, value: str) -> None:
+    run.undo(one, value)
+    try:
+        await run.wait_event("never")
+    except CancelRequested:
+        await run.compensate()
+        raise
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_no_self_fence_before_a_body_compensation_included(lost: bool) -> None:
+    """I15: a compensation's body starts no sooner than a refresh, where the last accepted call is too old by then."""
+    handling = Handling(_compensating)
+    handling.dispatcher.stop = "cancel"
+
+    def frozen_after(proceed: Callable[[], Any]) -> Any:
+        answer = proceed()
+        handling.clock.pass_(75)
+        if lost:
+            handling.dispatcher.takes_over()
+        return answer
+
+    handling.dispatcher.faults["progress"].append(frozen_after)
+    conclusion = await handling.run()
+
+    assert [name for name, _ in handling.dispatcher.requests][:3] == ["claim", "progress", "refresh"]
+    assert [record.kind for record in handling.dispatcher.records] == (["cancel"] if lost else ["cancel", "task"])
+    assert bodies == ([] if lost else ["one"])
+    assert conclusion.what == ("claim lost: revision_conflict" if lost else "cancelled")
 
 
 # --- records before effects ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from endpoint_sdk import Retry, Run, WaitTimeout, task, workflow
+from endpoint_sdk import CancelRequested, Retry, Run, WaitTimeout, task, workflow
 from endpoint_sdk.execution import Conclusion
 from endpoint_sdk.wire import clock, messages
 from tests.unit.sdk.dispatcher_double import DispatcherDouble, Fault, refusal, reply_lost, status, unreachable
@@ -139,7 +139,7 @@ async def test_a_park_that_is_refused_for_good_fails_the_run() -> None:
 
 
 async def test_a_park_under_an_unheard_cancel_is_refused_once() -> None:
-    """The refusal tells of the cancel; a park by an executor that knows says so."""
+    """The refusal tells of the cancel: the workflow is told where it waits, and ends cancelled by it."""
     handling = Handling(patient)
     run = handling.dispatcher
 
@@ -148,9 +148,59 @@ async def test_a_park_under_an_unheard_cancel_is_refused_once() -> None:
             run.stop = "cancel"
 
     run.before["progress"] = cancel
+    assert await handling.run() == Conclusion("settled", "cancelled")
+    sent = [(body["ending"] or {"kind": body["records"][0]["kind"]}) for body in run.sent("progress")]
+    assert [(each["kind"], each.get("told")) for each in sent] == [
+        ("task", None),
+        ("park", False),
+        ("cancel", None),
+        ("cancelled", None),
+    ]
+
+
+async def test_a_cancel_a_refresh_tells_of_is_raised_at_the_next_call() -> None:
+    """Whatever call's answer brought it, the workflow hears of it at its next task boundary."""
+    begun, finish = asyncio.Event(), asyncio.Event()
+
+    @task(name="slow")
+    async def slow() -> None:
+        begun.set()
+        await finish.wait()
+
+    @workflow("order")
+    async def steps(run: Run, value: str) -> str:
+        await run.task(slow)
+        try:
+            return await run.task(one, value)
+        except CancelRequested:
+            return "told"
+
+    handling = Handling(steps)
+    run = handling.dispatcher
+    running = asyncio.create_task(handling.run())
+    await begun.wait()
+    run.stop = "cancel"
+    await asyncio.to_thread(handling.refresh)
+    finish.set()
+    assert await running == Conclusion("settled", "complete")
+    assert run.result == b'"told"'
+    assert bodies == []
+
+
+async def test_c14_no_answer_to_a_park_makes_the_executor_adopt_a_revision() -> None:
+    """C14: an answer that names another revision is none; the same park is sent again under the claim's own."""
+    handling = Handling(patient)
+    run = handling.dispatcher
+
+    def answer_wrongly() -> None:
+        if run.sent("progress")[-1]["ending"] is not None and len(run.sent("progress")) == 2:
+            run.faults["progress"].append(status(200, b'{"revision": 99, "parked": false, "signalSeq": 7}'))
+
+    run.before["progress"] = answer_wrongly
     assert await handling.run() == Conclusion("settled", "park")
-    sent = [body["ending"]["told"] for body in run.sent("progress") if body["ending"] is not None]
-    assert sent == [False, True]
+    first, second = run.sent("progress")[1:]
+    assert first == second
+    assert {body["expectedRevision"] for body in run.sent("progress")} == {first["expectedRevision"]}
 
 
 @workflow("order")

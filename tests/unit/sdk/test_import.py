@@ -33,6 +33,15 @@ def test_importing_the_sdk_loads_nothing_heavy(statement: str) -> None:
     assert foreign <= {"endpoint_sdk", "msgspec", "typing_extensions", "__mp_main__"}
 
 
+def test_the_test_kit_is_loaded_by_its_own_name_only() -> None:
+    """It comes with nothing but msgspec and the standard library, the server not before it is asked for."""
+    modules = loaded("import endpoint_sdk.testing")
+    foreign = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+
+    assert not {name for name in loaded("import endpoint_sdk") if name.startswith("endpoint_sdk.testing")}
+    assert foreign <= {"endpoint_sdk", "msgspec", "typing_extensions", "__mp_main__"}
+
+
 def test_importing_the_sdk_stays_small() -> None:
     """A ceiling on modules: who adds to it does so knowingly."""
     assert len(loaded("import endpoint_sdk")) < 140

@@ -10,7 +10,7 @@ from endpoint_sdk import calls
 from endpoint_sdk.errors import RecordRefused
 from endpoint_sdk.exchange import Abandoned
 from endpoint_sdk.recorder import Recorder
-from endpoint_sdk.wire import limits, messages
+from endpoint_sdk.wire import child_messages, limits, messages
 
 
 def record(name: str, value: bytes = b"1") -> messages.RecordIn:
@@ -42,6 +42,11 @@ class Sender:
         return calls.Refused("record_conflict", "no") if self.refuse & set(names) else None
 
 
+async def nobody(encoded: Sequence[bytes]) -> calls.Refused | Sequence[child_messages.StartedChild]:
+    """No child is started here."""
+    raise AssertionError(encoded)
+
+
 async def _let_run() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
@@ -51,7 +56,7 @@ async def test_a_write_returns_when_it_is_acknowledged() -> None:
     """A result becomes visible only after its record is safe."""
     sender = Sender()
     sender.gate.clear()
-    write = asyncio.create_task(Recorder(sender).write(record("a")))
+    write = asyncio.create_task(Recorder(sender, nobody).write(record("a")))
     await _let_run()
     assert not write.done()
 
@@ -62,7 +67,7 @@ async def test_a_write_returns_when_it_is_acknowledged() -> None:
 async def test_records_completed_meanwhile_share_the_next_request() -> None:
     """Order is that of the calls, and never two requests at once."""
     sender = Sender()
-    recorder = Recorder(sender)
+    recorder = Recorder(sender, nobody)
     sender.gate.clear()
     writes = [asyncio.create_task(recorder.write(record("a")))]
     await _let_run()
@@ -77,7 +82,7 @@ async def test_records_completed_meanwhile_share_the_next_request() -> None:
 async def test_a_request_holds_at_most_a_hundred_records() -> None:
     """A burst is split."""
     sender = Sender()
-    recorder = Recorder(sender)
+    recorder = Recorder(sender, nobody)
     await asyncio.gather(*(recorder.write(record(f"r{number}")) for number in range(250)))
 
     assert [len(names) for names in sender.sent] == [100, 100, 50]
@@ -86,7 +91,7 @@ async def test_a_request_holds_at_most_a_hundred_records() -> None:
 async def test_a_request_stays_below_four_mebibytes() -> None:
     """Large values are split over several requests, each within the limit."""
     sender = Sender()
-    recorder = Recorder(sender)
+    recorder = Recorder(sender, nobody)
     value = b'"' + b"x" * 1_000_000 + b'"'
     await asyncio.gather(*(recorder.write(record(f"r{number}", value)) for number in range(9)))
 
@@ -97,7 +102,7 @@ async def test_a_request_stays_below_four_mebibytes() -> None:
 async def test_one_refused_record_does_not_fail_the_others() -> None:
     """A shared request that is refused is repeated record by record."""
     sender = Sender()
-    recorder = Recorder(sender)
+    recorder = Recorder(sender, nobody)
     sender.refuse = {"b"}
     results = await asyncio.gather(*(recorder.write(record(name)) for name in "abc"), return_exceptions=True)
 
@@ -108,7 +113,7 @@ async def test_one_refused_record_does_not_fail_the_others() -> None:
 async def test_a_cancelled_writer_leaves_its_record_to_be_written() -> None:
     """What the record says has happened; whoever waited for it may be gone."""
     sender = Sender()
-    recorder = Recorder(sender)
+    recorder = Recorder(sender, nobody)
     sender.gate.clear()
     writes = [asyncio.create_task(recorder.write(record(name))) for name in "ab"]
     await _let_run()
@@ -124,7 +129,7 @@ async def test_a_cancelled_writer_leaves_its_record_to_be_written() -> None:
 async def test_a_write_given_up_ends_all_that_follow() -> None:
     """After an outcome that will never be known, nothing more is written in that run."""
     sender = Sender()
-    recorder = Recorder(sender)
+    recorder = Recorder(sender, nobody)
     sender.error = Abandoned()
 
     async def attempt(name: str) -> bool:
@@ -144,7 +149,7 @@ async def test_a_write_given_up_ends_all_that_follow() -> None:
 async def test_a_fault_of_ours_gives_up_too(caplog: pytest.LogCaptureFixture) -> None:
     """An error nobody foresaw leaves no writer waiting for ever."""
     sender = Sender()
-    recorder = Recorder(sender)
+    recorder = Recorder(sender, nobody)
     sender.error = KeyError("bug")
     with pytest.raises(Abandoned):
         await recorder.write(record("a"))
@@ -155,7 +160,7 @@ async def test_a_fault_of_ours_gives_up_too(caplog: pytest.LogCaptureFixture) ->
 async def test_stopping_cuts_off_what_is_under_way() -> None:
     """A lost claim's write is not waited for."""
     sender = Sender()
-    recorder = Recorder(sender)
+    recorder = Recorder(sender, nobody)
     sender.gate.clear()
 
     async def attempt() -> str:
@@ -171,3 +176,53 @@ async def test_stopping_cuts_off_what_is_under_way() -> None:
 
     assert await write == "abandoned"
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def start(index: int, data: bytes = b"1") -> child_messages.ChildStart:
+    return child_messages.ChildStart("child", f"w{index}", "1", "h", 0, msgspec.Raw(data))
+
+
+async def test_records_and_starts_keep_the_order_of_the_calls() -> None:
+    """Each request is of one kind; neighbours of a kind share one, and every caller gets its own answers."""
+    sent: list[list[str]] = []
+
+    async def send(encoded: Sequence[bytes]) -> None:
+        sent.append([msgspec.json.decode(each)["name"] for each in encoded])
+
+    async def begin(encoded: Sequence[bytes]) -> Sequence[child_messages.StartedChild]:
+        names = [msgspec.json.decode(each)["workflow"] for each in encoded]
+        sent.append(names)
+        return [child_messages.StartedChild(f"run_{name}") for name in names]
+
+    recorder = Recorder(send, begin)
+    first, _, second, third, _ = await asyncio.gather(
+        recorder.start([start(1), start(2)]),
+        recorder.write(record("a")),
+        recorder.start([start(3)]),
+        recorder.start([start(4)]),
+        recorder.write(record("b")),
+    )
+
+    assert sent == [["w1", "w2"], ["a"], ["w3", "w4"], ["b"]]
+    assert [[child.id for child in each] for each in (first, second, third)] == [
+        ["run_w1", "run_w2"],
+        ["run_w3"],
+        ["run_w4"],
+    ]
+
+
+@pytest.mark.parametrize(("count", "data", "requests"), [(501, b"1", [500, 1]), (5, b"1" * 1_000_000, [4, 1])])
+async def test_a_request_starts_at_most_five_hundred_children_and_four_mebibytes(
+    count: int, data: bytes, requests: list[int]
+) -> None:
+    """A burst is split."""
+    sent: list[int] = []
+
+    async def begin(encoded: Sequence[bytes]) -> Sequence[child_messages.StartedChild]:
+        sent.append(len(encoded))
+        return [child_messages.StartedChild("run_1") for _ in encoded]
+
+    recorder = Recorder(Sender(), begin)
+    await asyncio.gather(*(recorder.start([start(index, data)]) for index in range(count)))
+
+    assert sent == requests

@@ -121,6 +121,19 @@ def test_all_claims_share_one_call(fixture: Fixture) -> None:
     fixture.refresher.close()
 
 
+def test_a_refresh_names_the_task_a_run_is_in(fixture: Fixture) -> None:
+    """C20: what each claim is in goes along, as it is at that moment; nothing is said of one that is in no task."""
+    inside: list[str | None] = [None]
+    fixture.hold("run_1").step = lambda: inside[0]
+    fixture.once()
+    inside[0] = "transcode"
+    fixture.once()
+
+    assert [body[0].get("step") for body in fixture.server.bodies] == [None, "transcode"]
+    assert "step" not in fixture.server.bodies[0][0]
+    fixture.refresher.close()
+
+
 def test_each_dispatcher_gets_its_own_claims(fixture: Fixture) -> None:
     """Claims of two dispatchers are never mixed in one call."""
     fixture.hold("run_1")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from endpoint_sdk import Retry, Run, SyncRun, TaskFailed, task, task_context, workflow
-from endpoint_sdk.replay import Completed, Engine, Failed, Lost, Parked, Suspended
+from endpoint_sdk import Retry, Run, SyncRun, task, task_context, workflow
+from endpoint_sdk.replay import Completed, Engine, Lost, Parked, Suspended
 from endpoint_sdk.wire import clock
 from tests.unit.sdk.replay_lab import Lab, MemoryPort, execute, grant, plain
 
@@ -270,88 +270,6 @@ async def test_a_returned_handler_leaves_no_body_behind() -> None:
     assert plain(ended) == "done"
     assert unwound
     assert [record.name for record in records] == ["_echo"]
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])
-@pytest.mark.parametrize("threaded", [False, True])
-async def test_a_body_that_raises_a_base_exception_fails_its_task(error: BaseException, threaded: bool) -> None:
-    """SystemExit and its like fail the attempt; the loop and the process live on."""
-
-    @task(name="leave", retry=Retry.never())
-    async def in_loop() -> None:
-        raise error
-
-    @task(name="leave", retry=Retry.never())
-    def in_thread() -> None:
-        raise error
-
-    @workflow("w")
-    async def handler(run: Run) -> str:
-        try:
-            await (run.task(in_thread) if threaded else run.task(in_loop))
-        except TaskFailed as failure:
-            return failure.error_type
-        return "no failure"
-
-    ended, _ = await execute(handler)
-
-    assert plain(ended) == type(error).__name__
-
-
-async def test_a_handler_that_raises_fails_the_run() -> None:
-    """The run's error is the exception's class, message and details; SystemExit counts too."""
-
-    @workflow("w")
-    async def handler(_: Run) -> None:
-        raise SystemExit("enough")
-
-    ended, _ = await execute(handler)
-
-    assert isinstance(ended, Failed)
-    assert (ended.error.type, ended.error.message) == ("SystemExit", "enough")
-
-
-async def test_an_uncaught_task_failure_fails_the_run_with_its_cause() -> None:
-    """The run's error names the task, its attempt and what it raised."""
-
-    @task(retry=Retry.never())
-    async def bad() -> None:
-        raise ValueError("no\x00")
-
-    @workflow("w")
-    async def handler(run: Run) -> None:
-        await run.task(bad)
-
-    ended, _ = await execute(handler)
-
-    assert isinstance(ended, Failed)
-    assert ended.error.type == "TaskFailed"
-    assert ended.error.details["type"] == "ValueError"
-    assert "no\ufffd" in ended.error.message
-
-
-async def test_an_input_that_does_not_fit_fails_the_run() -> None:
-    """A run whose input is not what the workflow takes fails with a code, before any task."""
-
-    @workflow("w")
-    async def handler(run: Run, count: int) -> int:
-        return count
-
-    ended, _ = await execute(handler, value="many")
-
-    assert plain(ended) == "invalid_payload"
-
-
-async def test_a_result_json_cannot_carry_fails_the_run() -> None:
-    """A handler that returns NaN fails its run with the code of the refusal."""
-
-    @workflow("w")
-    async def handler(_: Run) -> float:
-        return float("nan")
-
-    ended, _ = await execute(handler)
-
-    assert plain(ended) == "not_recordable"
 
 
 async def test_a_def_handler_is_unwound_at_its_blocking_call() -> None:

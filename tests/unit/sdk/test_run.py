@@ -78,6 +78,7 @@ async def test_info_is_the_run_as_claimed() -> None:
         "submitted_at": "2026-12-01T10:00:00Z",
         "scheduled_for": None,
         "tags": {"team": "lab"},
+        "generation": 0,
     }
 
 

@@ -56,4 +56,4 @@ def test_the_verdict(calls: list[Call], leaving: bool, left: float | None, verdi
     """Ten seconds and what the host has left are sat out; events never; what could go on elsewhere is released."""
     host = None if left is None else timedelta(seconds=left)
 
-    assert judge(calls, leaving=leaving, left=host, now=NOW) == verdict
+    assert judge(calls, leaving=leaving, left=host, now=NOW, longest=timedelta(seconds=10)) == verdict

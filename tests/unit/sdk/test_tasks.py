@@ -1,8 +1,6 @@
-"""Tasks as a workflow sees them: attempts, failures, at-most-once, timeouts and what a body can ask."""
+"""Tasks as a workflow sees them: attempts, failures, results, at-most-once, and how they are declared."""
 
 import asyncio
-import contextvars
-import threading
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +9,9 @@ import pytest
 from endpoint_sdk import (
     ConfigurationError,
     NonRetryableError,
-    OutcomeUnknown,
     Retry,
     Run,
     TaskFailed,
-    Workflow,
     task,
     task_context,
     workflow,
@@ -23,6 +19,7 @@ from endpoint_sdk import (
 from endpoint_sdk.replay import RecordRefused
 from endpoint_sdk.wire import messages
 from tests.unit.sdk.replay_lab import MemoryPort, execute, plain
+from tests.unit.sdk.task_workflows import calling
 
 SOON = Retry.fixed(max_attempts=3, delay=timedelta(milliseconds=2))
 
@@ -33,17 +30,6 @@ class CardDeclined(Exception):
 
 class CardExpired(CardDeclined):
     """A kind of it."""
-
-
-def _calling(fn: Any, *args: Any) -> Workflow[None, Any]:
-    @workflow("w")
-    async def handler(run: Run) -> Any:
-        try:
-            return await run.task(fn, *args)
-        except (TaskFailed, OutcomeUnknown) as failure:
-            return [type(failure).__name__, str(failure), failure.__dict__]
-
-    return handler
 
 
 def _attempts(records: list[messages.RecordIn]) -> list[tuple[str, str, int, bool]]:
@@ -62,7 +48,7 @@ async def test_failed_attempts_are_recorded_and_repeated() -> None:
             raise ValueError("not yet")
         return "done"
 
-    ended, records = await execute(_calling(flaky))
+    ended, records = await execute(calling(flaky))
 
     assert plain(ended) == "done"
     assert ran == [1, 2, 3]
@@ -83,9 +69,9 @@ async def test_replay_goes_on_at_the_next_attempt(kept: int) -> None:
         ran.append(task_context().attempt)
         raise ValueError("no")
 
-    first, records = await execute(_calling(failing))
+    first, records = await execute(calling(failing))
     ran.clear()
-    again, new = await execute(_calling(failing), records[:kept])
+    again, new = await execute(calling(failing), records[:kept])
 
     assert ran == [1, 2, 3][kept:]
     assert plain(again) == plain(first)
@@ -136,6 +122,14 @@ async def test_is_recognises_the_class_and_its_bases() -> None:
     assert told == [[True, True, True, False]] * 2
 
 
+def test_is_looks_behind_another_class_of_the_same_name() -> None:
+    """Two modules may each have a class of one name: what derives from either is found."""
+    bases = [type("Twin", (Exception,), {}), type("Twin", (Exception,), {})]
+    heirs = [type(f"HeirOf{number}", (base,), {}) for number, base in enumerate(bases)]
+
+    assert all(TaskFailed("t", 1, heir.__qualname__, "no").is_(Exception) for heir in heirs)
+
+
 async def test_an_error_nobody_can_print_still_fails_its_task() -> None:
     """A broken __str__ and details that are not JSON do not hide the failure."""
 
@@ -149,7 +143,7 @@ async def test_an_error_nobody_can_print_still_fails_its_task() -> None:
     async def broken() -> None:
         raise Broken
 
-    ended, _ = await execute(_calling(broken))
+    ended, _ = await execute(calling(broken))
 
     assert plain(ended)[2]["details"] is None
     assert "without a readable message" in plain(ended)[2]["message"]
@@ -166,7 +160,7 @@ async def test_a_result_json_cannot_carry_fails_the_task_at_once() -> None:
         ran += 1
         return float("nan")
 
-    ended, records = await execute(_calling(average))
+    ended, records = await execute(calling(average))
 
     assert plain(ended)[2]["error_type"] == "not_recordable"
     assert "result of task 'test_a_result" in plain(ended)[2]["message"]
@@ -181,7 +175,7 @@ async def test_a_result_that_is_not_what_was_annotated_fails_the_task() -> None:
     async def count() -> int:
         return "three"  # type: ignore[return-value]
 
-    ended, _ = await execute(_calling(count))
+    ended, _ = await execute(calling(count))
 
     assert plain(ended)[2]["error_type"] == "invalid_payload"
 
@@ -200,8 +194,8 @@ async def test_a_refused_record_fails_its_task_with_the_code() -> None:
     async def large() -> str:
         return "x"
 
-    ended, records = await execute(_calling(large), port=port)
-    again, _ = await execute(_calling(large), records)
+    ended, records = await execute(calling(large), port=port)
+    again, _ = await execute(calling(large), records)
 
     assert plain(ended) == plain(again)
     assert plain(ended)[2]["error_type"] == "payload_too_large"
@@ -220,7 +214,7 @@ async def test_a_refusal_of_everything_still_ends_the_call() -> None:
     async def one() -> int:
         return 1
 
-    ended, _ = await execute(_calling(one), port=port)
+    ended, _ = await execute(calling(one), port=port)
 
     assert plain(ended)[2]["error_type"] == "history_limit"
 
@@ -264,7 +258,7 @@ async def test_at_most_once_records_its_start_before_the_body() -> None:
         order.append("body")
         return "paid"
 
-    ended, records = await execute(_calling(pay), port=port)
+    ended, records = await execute(calling(pay), port=port)
 
     assert plain(ended) == "paid"
     assert order == ["started", "fence", "body", "ended"]
@@ -282,9 +276,9 @@ async def test_c57_started_and_never_recorded_is_outcome_unknown() -> None:
         ran += 1
         keys.append(task_context().idempotency_key)
 
-    _, records = await execute(_calling(pay))
-    first, new = await execute(_calling(pay), records[:1])
-    again, none = await execute(_calling(pay), [records[0], *new])
+    _, records = await execute(calling(pay))
+    first, new = await execute(calling(pay), records[:1])
+    again, none = await execute(calling(pay), [records[0], *new])
 
     assert ran == 1
     assert plain(first)[0] == "OutcomeUnknown"
@@ -301,8 +295,8 @@ async def test_a_changed_at_most_once_call_does_not_run_beside_a_started_one() -
     async def pay(cents: int) -> None:
         ran.append(cents)
 
-    _, records = await execute(_calling(pay, 500))
-    ended, _ = await execute(_calling(pay, 550), records[:1])
+    _, records = await execute(calling(pay, 500))
+    ended, _ = await execute(calling(pay, 550), records[:1])
 
     assert ended.details["changed"] == ["cents"]  # type: ignore[union-attr]
     assert ran == [500]
@@ -322,108 +316,9 @@ async def test_a_refused_start_runs_nothing() -> None:
     async def pay() -> None:
         raise AssertionError("ran")
 
-    ended, _ = await execute(_calling(pay), port=port)
+    ended, _ = await execute(calling(pay), port=port)
 
     assert plain(ended)[2]["error_type"] == "history_limit"
-
-
-# --- bodies ----------------------------------------------------------------------------------------------------------
-async def test_def_bodies_run_in_threads_with_the_callers_context() -> None:
-    """A def task runs beside the loop and sees the context variables of the code that called it."""
-    tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="none")
-
-    @task
-    def where() -> list[str]:
-        return [threading.current_thread().name, tenant.get(), task_context().run_id]
-
-    @workflow("w")
-    async def handler(run: Run) -> list[str]:
-        tenant.set("acme")
-        return await run.task(where)
-
-    ended, _ = await execute(handler)
-    name, seen, run_id = plain(ended)
-
-    assert name.startswith("pointsman-task")
-    assert (seen, run_id) == ("acme", "run_1")
-
-
-async def test_a_timeout_cancels_an_async_body() -> None:
-    """An async body over its timeout is unwound and its attempt fails by TimeoutError."""
-    unwound: list[bool] = []
-
-    @task(retry=Retry.never(), timeout=timedelta(milliseconds=5))
-    async def stuck() -> None:
-        left = task_context().remaining()
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            unwound.append(left is not None and left <= timedelta(milliseconds=5))
-
-    ended, _ = await execute(_calling(stuck))
-
-    assert plain(ended)[2]["error_type"] == "TimeoutError"
-    assert unwound == [True]
-
-
-@pytest.mark.parametrize("gives_up", [True, False])
-async def test_a_def_body_sees_its_timeout_and_may_still_return(gives_up: bool) -> None:
-    """A def body is told by `cancelled`; raising then is a TimeoutError, returning counts."""
-
-    @task(retry=Retry.never(), timeout=timedelta(milliseconds=5))
-    def slow() -> str:
-        while not task_context().cancelled:
-            threading.Event().wait(0.001)
-        if gives_up:
-            raise RuntimeError("gave up")
-        return "late"
-
-    ended, _ = await execute(_calling(slow))
-
-    assert plain(ended)[2]["error_type"] == "TimeoutError" if gives_up else plain(ended) == "late"
-
-
-async def test_the_hosts_time_is_part_of_remaining() -> None:
-    """`remaining` is the lesser of the host's time and the task's own."""
-    port = MemoryPort()
-    port.left = timedelta(hours=1)
-
-    @task
-    async def host() -> float:
-        left = task_context().remaining()
-        return left.total_seconds() if left else -1
-
-    ended, _ = await execute(_calling(host), port=port)
-    own, _ = await execute(_calling(host.with_options(timeout=timedelta(seconds=9))), port=port)
-
-    assert plain(ended) == 3600
-    assert 8 < plain(own) <= 9
-
-
-def test_task_context_is_for_tasks() -> None:
-    """Asked outside a task it is a configuration error."""
-    with pytest.raises(ConfigurationError):
-        task_context()
-
-
-async def test_a_direct_call_in_a_workflow_runs_unrecorded_with_one_warning() -> None:
-    """Called like a function a task is one: it warns once with the fix, and nothing is recorded."""
-
-    @task
-    def double(value: int) -> int:
-        return value * 2
-
-    @workflow("w")
-    async def handler(_: Run) -> int:
-        return double(2) + double(3)
-
-    with pytest.warns(RuntimeWarning, match=r"write run\.task\(") as warned:
-        ended, records = await execute(handler)
-
-    assert plain(ended) == 10
-    assert len(warned) == 1
-    assert records == []
-    assert double(4) == 8
 
 
 # --- declaring -------------------------------------------------------------------------------------------------------

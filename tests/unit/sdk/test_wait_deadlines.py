@@ -139,3 +139,21 @@ async def test_a_deadline_that_cannot_be_noted_is_only_missing(
 
     assert (ended, records) == (Parked(), [])
     assert "the deadline of sleep s could not be recorded: history_limit" in caplog.text
+
+
+@pytest.mark.parametrize("asks", ["sleep", "event"])
+async def test_the_longest_duration_there_is_parks(asks: str) -> None:
+    """timedelta.max, which has no negative, is waited for up to the last moment the wire can name."""
+
+    @workflow("w")
+    async def handler(run: Run) -> None:
+        if asks == "sleep":
+            await run.sleep("s", timedelta.max)
+        else:
+            await run.wait_event("e", timeout=timedelta.max)
+
+    port = MemoryPort()
+    ended, _ = await execute(handler, port=port)
+
+    assert ended == Parked()
+    assert [wait.deadline for wait in port.parks[0]] == ["9999-12-31T23:59:59.999Z"]

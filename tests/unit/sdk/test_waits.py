@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from endpoint_sdk import Event, EventInvalid, PointsmanError, Retry, Run, WaitTimeout, task, workflow
-from endpoint_sdk.replay import Failed, Parked, RecordRefused
+from endpoint_sdk import Event, EventInvalid, PointsmanError, Retry, Run, RunFailed, WaitTimeout, task, workflow
+from endpoint_sdk.replay import Parked, RecordRefused
+from endpoint_sdk.testing import WorkflowTester
 from endpoint_sdk.wire import clock, messages
 from tests.unit.sdk.replay_lab import GRANTED, MemoryPort, answered, execute, plain
 
@@ -129,8 +130,8 @@ async def test_an_event_is_waited_for_by_parking_and_decoded() -> None:
     assert records == []
 
 
-async def test_a_timeout_raises_or_gives_the_default() -> None:
-    """A recorded timeout is WaitTimeout, which is a TimeoutError; with `default=` it is a value."""
+def test_a_timeout_raises_or_gives_the_default() -> None:
+    """A timeout is WaitTimeout, which is a TimeoutError; with `default=` it is a value."""
 
     @workflow("w")
     async def handler(run: Run) -> list[Any]:
@@ -143,27 +144,21 @@ async def test_a_timeout_raises_or_gives_the_default() -> None:
             seen.append("late")
         return seen
 
-    timeouts = [answered("event", "decision", ordinal=number, error="WaitTimeout") for number in (0, 1)]
-    ended, _ = await execute(handler, [*timeouts, answered("event", "other", error="WaitTimeout")])
-
-    assert plain(ended) == ["none", "late"]
+    assert WorkflowTester().run(handler) == ["none", "late"]
 
 
-async def test_an_uncaught_timeout_fails_the_run() -> None:
+def test_an_uncaught_timeout_fails_the_run() -> None:
     """The run's error says which event did not come."""
 
     @workflow("w")
     async def handler(run: Run) -> None:
         await run.wait_event("e", timeout=HOUR)
 
-    ended, _ = await execute(handler, [answered("event", "e", error="WaitTimeout")])
-
-    assert isinstance(ended, Failed)
-    assert ended.error.type == "WaitTimeout"
-    assert "'e'" in ended.error.message
+    with pytest.raises(RunFailed, match="WaitTimeout: no event 'e'"):
+        WorkflowTester().run(handler)
 
 
-async def test_a_value_that_does_not_fit_raises_and_the_next_wait_takes_the_next_event() -> None:
+def test_a_value_that_does_not_fit_raises_and_the_next_wait_takes_the_next_event() -> None:
     """EventInvalid names the event; the workflow may ask again, and asks for another event then."""
 
     @workflow("w")
@@ -173,14 +168,11 @@ async def test_a_value_that_does_not_fit_raises_and_the_next_wait_takes_the_next
         assert caught.value.event == "decision"
         return (await run.wait_event(DECISION)).approved
 
-    port = MemoryPort()
-    bad = answered("event", "decision", {"approved": "perhaps"})
-    ended, _ = await execute(handler, [bad], port=port)
-    assert ended == Parked()
-    assert [(wait.name, wait.ordinal) for wait in port.parks[0]] == [("decision", 1)]
-
-    ended, _ = await execute(handler, [bad, answered("event", "decision", {"approved": False}, ordinal=1)])
-    assert plain(ended) is False
+    run = WorkflowTester().start(handler)
+    run.send("decision", {"approved": "perhaps"})
+    assert run.waiting_for == {"decision"}
+    run.send(DECISION, Decision(approved=False))
+    assert run.result() is False
 
 
 async def test_all_waits_are_armed_at_once() -> None:
@@ -210,7 +202,7 @@ async def test_all_waits_are_armed_at_once() -> None:
     ]
 
 
-async def test_the_first_of_several_waits_decides_and_the_other_is_not_waited_for_again() -> None:
+def test_the_first_of_several_waits_decides_and_the_other_is_not_waited_for_again() -> None:
     """A sleep cancelled because the event came first is not among what the next park waits for."""
 
     @workflow("w")
@@ -223,17 +215,19 @@ async def test_the_first_of_several_waits_decides_and_the_other_is_not_waited_fo
         await run.sleep("then", HOUR)
         return "event" if event in done else "sleep"
 
-    port = MemoryPort()
-    ended, _ = await execute(handler, [answered("event", "e")], port=port, waits=[])
-    assert ended == Parked()
-    assert [wait.name for wait in port.parks[0]] == ["then"]
+    run = WorkflowTester().start(handler)
+    run.send("e", None)
+    assert run.waiting_for == {"then"}
+    assert run.result() == "event"
 
-    both = [answered("sleep", "s"), answered("event", "e"), answered("sleep", "then")]
-    assert plain((await execute(handler, both))[0]) == "sleep"
-    assert plain((await execute(handler, [both[1], both[0], both[2]]))[0]) == "event"
+    late = WorkflowTester().start(handler)
+    late.advance(HOUR)
+    late.send("e", None)
+    assert late.waiting_for == {"then"}
+    assert late.result() == "sleep"
 
 
-async def test_c65_addresses_never_mix_kinds() -> None:
+def test_c65_addresses_never_mix_kinds() -> None:
     """C65: a sleep, an event and a task of one name each take their own record."""
 
     @task(name="x")
@@ -244,10 +238,9 @@ async def test_c65_addresses_never_mix_kinds() -> None:
     async def handler(run: Run) -> list[Any]:
         return list(await asyncio.gather(run.task(body), run.sleep("x", HOUR), run.wait_event("x")))
 
-    _, records = await execute(handler)
-    ended, _ = await execute(handler, [answered("event", "x", "event"), answered("sleep", "x", "woken"), *records])
-
-    assert plain(ended) == ["task", None, "event"]
+    run = WorkflowTester().start(handler)
+    run.send("x", "event")
+    assert run.result() == ["task", None, "event"]
 
 
 async def test_a_sleep_whose_record_is_refused_raises() -> None:

@@ -55,6 +55,7 @@ async def test_it_announces_what_it_serves(fleet: Fleet, monkeypatch: pytest.Mon
     first = fleet.polls[0]
     assert (first["limit"], first["pools"]) == (0, ["default", "slow"])
     assert first["workflows"][0] == {"name": "order", "versions": ["1", "0"]}
+    assert {"name": "order", "version": "1", "accepts": ["0"]}.items() <= first["declares"][0].items()
     assert fleet.headers[0]["authorization"] == f"Bearer {API_KEY}"
     assert fleet.polls[0]["requestId"] != fleet.polls[1]["requestId"]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from endpoint_sdk.wire import clock, messages
+from tests.unit.sdk.nursery import Nursery
 
 Address = tuple[str, str, str, int]
 
@@ -12,8 +13,9 @@ Address = tuple[str, str, str, int]
 class WaitingRoom:
     """*records* is the run's history, which this appends outcomes to; `now_ms` is the dispatcher's time."""
 
-    def __init__(self, records: list[messages.RecordIn], now_ms: int) -> None:
+    def __init__(self, records: list[messages.RecordIn], now_ms: int, nursery: Nursery | None = None) -> None:
         self.records = records
+        self.nursery = nursery or Nursery(records)
         self.now_ms = now_ms
         self.signal_seq = 0
         self.parked = False
@@ -39,15 +41,28 @@ class WaitingRoom:
         self._settle(self.armed.values(), woken=True)
         self.parked = False
 
+    def cancel(self) -> None:
+        """The run is to be cancelled: parked, it goes on with the outcomes it has."""
+        self._settle(list(self.armed.values()))
+        self.parked = False
+
+    def child_ended(self) -> None:
+        """A child of the run has ended; a run that is parked for it is awake then."""
+        self.signal_seq += 1
+        self._wake()
+
     # --- from the executor -------------------------------------------------------------------------------------------
-    def park(self, waits: Sequence[messages.WaitFor], signal_seq: int) -> bool:
-        """Whether the run is parked now; a refusal records the outcome of every wait that has an answer."""
+    def park(self, waits: Sequence[messages.WaitFor], signal_seq: int, *, refused: bool = False) -> bool:
+        """Whether the run is parked now; a refusal records the outcome of every wait that has an answer.
+
+        *refused* says that a cancel stands that the executor has not told its workflow of.
+        """
         wanted = [self.armed.get(_address(wait), wait) if wait.kind != "retry" else wait for wait in waits]
         before = len(self.records)
         self._settle(wanted)
         recorded = {_address(record) for record in self.records if record.phase == "ended"}
         has_outcome = any(_address(wait) in recorded for wait in wanted if wait.kind != "retry")
-        if signal_seq != self.signal_seq or len(self.records) > before or has_outcome:
+        if refused or signal_seq != self.signal_seq or len(self.records) > before or has_outcome:
             return False
         self.armed = {_address(wait): wait for wait in wanted}
         self.parked = True
@@ -86,6 +101,8 @@ class WaitingRoom:
             self.armed[_address(wait)] = msgspec.structs.replace(wait, deadline=clock.to_wire(self.now_ms))
 
     def _outcome(self, wait: messages.WaitFor, woken: bool) -> messages.RecordIn | None:
+        if wait.kind in ("child", "children"):
+            return self.nursery.outcome(wait, self.now_ms)
         over = self._is_over(wait)
         if wait.kind == "sleep":
             if not (over or woken):

@@ -1,30 +1,14 @@
-"""The tables, one schema for PostgreSQL and SQLite.
-
-Times are BIGINT milliseconds since the epoch, stamped with `pointsman_now()`: the database's clock judges every age and
-deadline (infra/docs/protocol.md, I5). Payloads are JSON bytes, never looked into. The migrations build these tables; a
-test compares the two.
-"""
+"""A run and what belongs to it: its entry, history, records, waits and mailbox; and the fleet that serves them."""
 
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-metadata: Final = sa.MetaData()
+from dispatcher.store.schema.base import count, flag, metadata
 
 PENDING: Final[sa.ColumnClause[Any]] = sa.literal_column("'pending'")
 PUBLISHED: Final[sa.ColumnClause[Any]] = sa.literal_column("'published'")
 CLAIMED: Final[sa.ColumnClause[Any]] = sa.literal_column("'claimed'")
-
-now: Final[sa.ColumnElement[Any]] = sa.func.pointsman_now()
-
-
-def _flag(name: str) -> sa.Column[int]:
-    return sa.Column(name, sa.SmallInteger, nullable=False, server_default="0")
-
-
-def _count(name: str) -> sa.Column[int]:
-    return sa.Column(name, sa.Integer, nullable=False, server_default="0")
-
 
 run: Final = sa.Table(
     "run",
@@ -50,11 +34,11 @@ run: Final = sa.Table(
     sa.Column("due_at", sa.BigInteger),
     sa.Column("updated_at", sa.BigInteger, nullable=False),
     sa.Column("finished_at", sa.BigInteger),
-    _count("signal_seq"),
+    count("signal_seq"),
     sa.Column("stop", sa.Text),
     sa.Column("cancel_forced_at", sa.BigInteger),
-    _flag("ever_claimed"),
-    _count("deliveries"),
+    flag("ever_claimed"),
+    count("deliveries"),
     sa.Column("input", sa.LargeBinary, nullable=False),
     sa.Column("result", sa.LargeBinary),
     sa.Column("error", sa.LargeBinary),
@@ -65,7 +49,23 @@ run: Final = sa.Table(
     sa.Column("parked_as", sa.Text),
     sa.Column("cancel_reason", sa.Text),
     # The number of the newest event sent to the run.
-    _count("event_seq"),
+    count("event_seq"),
+    # Which call of its parent started the run ("kind:args_hash:ordinal:name"), and which of its children it is. Gone
+    # when the parent forgets that call, at a run retry or a restart.
+    sa.Column("parent_call", sa.Text),
+    sa.Column("parent_index", sa.Integer),
+    # How many children it has started, and whether those that still run are to be cancelled.
+    count("children"),
+    flag("cascade"),
+    # How often the run has begun anew with another input.
+    count("generation"),
+    # The lane of a run whose workflow bounds how many run at once, and that bound.
+    sa.Column("lane", sa.Text),
+    sa.Column("lane_limit", sa.Integer),
+    # When the run is to be cancelled because its time is up.
+    sa.Column("expires_at", sa.BigInteger),
+    # The schedule that started it.
+    sa.Column("schedule", sa.Text),
     sa.CheckConstraint(
         "(finished_at IS NOT NULL) = (status IN ('completed', 'failed', 'cancelled'))", name="run_finished_at_end"
     ),
@@ -100,6 +100,41 @@ run: Final = sa.Table(
         postgresql_where=sa.text("cancel_forced_at IS NOT NULL"),
         sqlite_where=sa.text("cancel_forced_at IS NOT NULL"),
     ),
+    sa.Index(
+        "run_parent_call",
+        "parent_id",
+        "parent_call",
+        "parent_index",
+        unique=True,
+        postgresql_where=sa.text("parent_call IS NOT NULL"),
+        sqlite_where=sa.text("parent_call IS NOT NULL"),
+    ),
+    sa.Index(
+        "run_of_parent",
+        "parent_id",
+        "id",
+        postgresql_where=sa.text("parent_id IS NOT NULL"),
+        sqlite_where=sa.text("parent_id IS NOT NULL"),
+    ),
+    sa.Index(
+        "run_cascade",
+        "id",
+        postgresql_where=sa.text("cascade = 1"),
+        sqlite_where=sa.text("cascade = 1"),
+    ),
+    sa.Index(
+        "run_expires_at",
+        "expires_at",
+        postgresql_where=sa.text("expires_at IS NOT NULL"),
+        sqlite_where=sa.text("expires_at IS NOT NULL"),
+    ),
+    sa.Index(
+        "run_of_schedule",
+        "namespace",
+        "schedule",
+        postgresql_where=sa.text("schedule IS NOT NULL AND finished_at IS NULL"),
+        sqlite_where=sa.text("schedule IS NOT NULL AND finished_at IS NULL"),
+    ),
 )
 
 # Narrow and hot. refreshed_at is in no index, so that a refresh stays a heap-only update (its fillfactor is set by the
@@ -115,12 +150,12 @@ outbox_entry: Final = sa.Table(
     sa.Column("next_publish_at", sa.BigInteger, nullable=False),
     sa.Column("queued_at", sa.BigInteger, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
-    _count("push_number"),
-    _count("publisher_index"),
+    count("push_number"),
+    count("publisher_index"),
     sa.Column("publisher", sa.Text),
-    _count("failures"),
-    _count("endings"),
-    _count("kills"),
+    count("failures"),
+    count("endings"),
+    count("kills"),
     sa.Column("claim_id", sa.Text),
     sa.Column("claim_push_number", sa.Integer),
     sa.Column("executor", sa.Text),
@@ -131,9 +166,14 @@ outbox_entry: Final = sa.Table(
     sa.Column("route", sa.Text),
     sa.Column("published_at", sa.BigInteger),
     # Messages a broker was given since the run was last claimed: each doubles the time to the next.
-    _count("copies"),
+    count("copies"),
     # The number of the newest outcome of a wait that a refused park wrote under the present claim, 0 for none.
-    _count("signals"),
+    count("signals"),
+    # The lane of its run, if it has one, and whether it is held back until the lane has a place.
+    sa.Column("lane", sa.Text),
+    flag("held"),
+    # The task the holder of the claim said it was in when it last refreshed.
+    sa.Column("step", sa.Text),
     sa.CheckConstraint("status IN ('pending', 'published', 'claimed')", name="outbox_entry_status"),
     sa.CheckConstraint(
         "(status = 'claimed') = (claim_id IS NOT NULL AND claimed_at IS NOT NULL AND refreshed_at IS NOT NULL)",
@@ -146,8 +186,8 @@ outbox_entry: Final = sa.Table(
         "rank",
         "run_id",
         "next_publish_at",
-        postgresql_where=sa.text("status = 'pending'"),
-        sqlite_where=sa.text("status = 'pending'"),
+        postgresql_where=sa.text("status = 'pending' AND held = 0"),
+        sqlite_where=sa.text("status = 'pending' AND held = 0"),
     ),
     sa.Index(
         "outbox_entry_published",
@@ -162,6 +202,21 @@ outbox_entry: Final = sa.Table(
         sqlite_where=sa.text("status <> 'pending'"),
     ),
     sa.Index("outbox_entry_queued", "queued_at"),
+    # The places of a lane that are taken, and who waits for one, in their order.
+    sa.Index(
+        "outbox_entry_lane",
+        "lane",
+        postgresql_where=sa.text("lane IS NOT NULL AND held = 0"),
+        sqlite_where=sa.text("lane IS NOT NULL AND held = 0"),
+    ),
+    sa.Index(
+        "outbox_entry_held",
+        "lane",
+        "rank",
+        "run_id",
+        postgresql_where=sa.text("held = 1"),
+        sqlite_where=sa.text("held = 1"),
+    ),
     sa.Index(
         "outbox_entry_published_queue",
         "queue",
@@ -178,6 +233,9 @@ outbox_entry: Final = sa.Table(
         sqlite_where=sa.text("status = 'claimed'"),
     ),
 )
+
+HAS_PLACE: Final[sa.ColumnElement[bool]] = outbox_entry.c.held == sa.literal_column("0")
+"""The entry is not held back: its lane, if it has one, has a place for it. In the words of the partial indexes."""
 
 run_transition: Final = sa.Table(
     "run_transition",
@@ -259,73 +317,4 @@ fleet: Final = sa.Table(
     sa.Column("up_since", sa.BigInteger, nullable=False),
     sa.Column("release_slot_at", sa.BigInteger, nullable=False),
     sa.CheckConstraint("id = 1", name="fleet_one_row"),
-)
-
-endpoint: Final = sa.Table(
-    "endpoint",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("namespace", sa.Text, nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("url", sa.Text, nullable=False),
-    sa.Column("platform", sa.Text, nullable=False),
-    sa.Column("max_in_flight", sa.Integer, nullable=False),
-    _flag("allow_http"),
-    sa.Column("allow_addresses", sa.Text, nullable=False, server_default="[]"),
-    sa.Column("owner", sa.Text, nullable=False, server_default="api"),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text),
-    sa.Column("sdk", sa.Text),
-    sa.Column("build_id", sa.Text),
-    sa.Column("workflows", sa.Text, nullable=False, server_default="[]"),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("discovered_at", sa.BigInteger),
-    # push, sqs, redis or memory: every publisher has a row here, and its signing keys.
-    sa.Column("type", sa.Text, nullable=False, server_default="push"),
-    sa.Column("republish_ms", sa.BigInteger),
-    sa.UniqueConstraint("namespace", "name", name="endpoint_name"),
-)
-
-# What pollers say they serve; with the endpoints' discovery it tells which version of a workflow is the latest.
-served_workflow: Final = sa.Table(
-    "served_workflow",
-    metadata,
-    sa.Column("namespace", sa.Text, primary_key=True),
-    sa.Column("workflow", sa.Text, primary_key=True),
-    sa.Column("version", sa.Text, primary_key=True),
-    sa.Column("first_seen_at", sa.BigInteger, nullable=False),
-    sa.Column("seen_at", sa.BigInteger, nullable=False),
-)
-
-signing_key: Final = sa.Table(
-    "signing_key",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id", ondelete="CASCADE"), nullable=False),
-    sa.Column("secret", sa.LargeBinary, nullable=False),
-    sa.Column("hint", sa.Text, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("expires_at", sa.BigInteger),
-    sa.Index("signing_key_endpoint", "endpoint_id"),
-)
-
-api_key: Final = sa.Table(
-    "api_key",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("namespace", sa.Text, nullable=False),
-    sa.Column("scopes", sa.Text, nullable=False),
-    sa.Column("hash", sa.LargeBinary, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("revoked_at", sa.BigInteger),
-    sa.UniqueConstraint("hash", name="api_key_hash"),
-)
-
-schema_version: Final = sa.Table(
-    "schema_version",
-    metadata,
-    sa.Column("id", sa.SmallInteger, primary_key=True, autoincrement=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("min_code", sa.Integer, nullable=False),
 )
