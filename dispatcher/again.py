@@ -4,14 +4,11 @@ Both are endings of a claim. The children that calls of the run started are lock
 the child and then its parent.
 """
 
-from typing import Final
-
+from dispatcher import parking
 from dispatcher.store import Session, children, entries, events, records, restarts, runs, waits
 from dispatcher.submission import queue_run
-from endpoint_sdk.wire import clock, limits
-from endpoint_sdk.wire.messages import Progress
-
-_CHILDREN: Final = frozenset({"child", "children"})
+from endpoint_sdk.wire import limits
+from endpoint_sdk.wire.messages import OF_CHILDREN, Progress
 
 
 def retry(
@@ -29,31 +26,24 @@ def retry(
     dropped = _forget_failures(session, run)
     waits.clear(session, run.id)
     waits.insert(session, [waits.Row(run.id, "retry", run.workflow, "", 0, wake_at)])
-    paused = run.stop == "pause"
-    runs.move(
+    parking.to_wait(
         session,
-        run.id,
-        entry.revision,
-        "running",
-        "paused" if paused else "awaiting_retry",
+        entry,
+        run,
+        request,
+        "awaiting_retry",
+        wake_at,
         reason=reason,
         actor=actor,
-        request_id=request.request_id,
-        note=request.note,
-        details={"attempt": run.attempt, "wakeAt": clock.to_wire(wake_at), "forgotten": dropped},
+        details={"attempt": run.attempt, "forgotten": dropped},
         error=error,
-        deliveries=entries.delete(session, run.id),
-        wake_at=None if paused else wake_at,
-        parked_as="awaiting_retry" if paused else None,
     )
-    if not paused:
-        session.announce("timed", str(wake_at))
 
 
 def _forget_failures(session: Session, run: runs.Row) -> int:
     """Children that failed are started again, told or not; one that was only not waited for any longer goes on."""
     failed = records.of_failed_calls(session, run.id)
-    numbers = {row.seq for row in failed if row.kind not in _CHILDREN or row.phase == "ended"}
+    numbers = {row.seq for row in failed if row.kind not in OF_CHILDREN or row.phase == "ended"}
     unsuccessful = children.unsuccessful_calls(session, run.id) if run.children else set()
     for started in restarts.started(session, run.id, limits.MAX_RECORDS + 1) if unsuccessful else ():
         if started.call in unsuccessful:

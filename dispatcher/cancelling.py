@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from dispatcher import ends, errors, lifecycle, waking
-from dispatcher.operations import change
+from dispatcher.operations import change, is_moving
 from dispatcher.settings import Settings
 from dispatcher.store import Session, Store, entries, runs, waits
 from endpoint_sdk.wire.operating import CancelRun, RunView
@@ -40,11 +40,7 @@ def cancel_locked(session: Session, settings: Settings, run: runs.Row, request: 
         return
     if lifecycle.is_terminal(run.status):
         raise errors.Conflict("run_finished", f"the run has {run.status} already")
-    if request.now or not run.ever_claimed or run.status == "stalled":
-        reason = run.reason if run.status == "stalled" else request.reason or run.cancel_reason
-        _end(session, run, reason, actor, {"reason": request.reason})
-    elif run.stop != "cancel":
-        _ask(session, run, request.reason, session.now() + settings.runs.cancel_grace_ms, actor)
+    _cancel(session, run, request.reason, settings.runs.cancel_grace_ms, actor, at_once=request.now)
 
 
 def request(session: Session, run_id: str, reason: str, grace_ms: int, *, actor: str) -> bool:
@@ -56,12 +52,9 @@ def request(session: Session, run_id: str, reason: str, grace_ms: int, *, actor:
     run = runs.lock(session, run_id)
     if run is None or lifecycle.is_terminal(run.status) or run.stop == "cancel":
         return False
-    if (entry is None) == (run.status in lifecycle.DELIVERABLE):
-        raise errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
-    if run.ever_claimed and run.status != "stalled":
-        _ask(session, run, reason, session.now() + grace_ms, actor)
-    else:
-        _end(session, run, run.reason if run.status == "stalled" else reason, actor, {"reason": reason})
+    if is_moving(run, entry):
+        raise errors.being_moved()
+    _cancel(session, run, reason, grace_ms, actor)
     return True
 
 
@@ -86,6 +79,15 @@ def force(session: Session, run_id: str, now: int, *, actor: str) -> bool:
         return False
     _end(session, run, run.cancel_reason, actor, {"reason": run.cancel_reason, "forced": True})
     return True
+
+
+def _cancel(session: Session, run: runs.Row, reason: str, grace_ms: int, actor: str, *, at_once: bool = False) -> None:
+    """The locked *run* is cancelled where it has nothing to undo or may not, or else asked to cancel itself, once."""
+    if at_once or not run.ever_claimed or run.status == "stalled":
+        kept = run.reason if run.status == "stalled" else reason or run.cancel_reason
+        _end(session, run, kept, actor, {"reason": reason})
+    elif run.stop != "cancel":
+        _ask(session, run, reason, session.now() + grace_ms, actor)
 
 
 def _ask(session: Session, run: runs.Row, reason: str, forced_at: int, actor: str) -> None:

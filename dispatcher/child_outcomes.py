@@ -13,8 +13,6 @@ from dispatcher.store import Session, children, waits
 from dispatcher.store.children import Child
 from endpoint_sdk.wire.messages import ErrorObject
 
-KINDS: Final = frozenset({"child", "children"})
-
 _NULL: Final = b"null"
 _DECODER: Final = msgspec.json.Decoder(ErrorObject)
 

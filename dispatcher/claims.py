@@ -116,7 +116,7 @@ def _take(session: Session, run_id: str, request: ClaimRun) -> runs.Row:
 def _grant_first(session: Session, entry: entries.Entry, request: ClaimRun) -> runs.Row:
     executor = msgspec.json.encode(request.executor).decode()
     if not entries.claim(session, entry.run_id, entry.revision, request.claim_id, request.push_number, executor):
-        raise _being_moved()
+        raise errors.being_moved()
     return start(session, entry.run_id, entry.revision, request.claim_id, request.executor, request.push_number)
 
 
@@ -139,12 +139,8 @@ def start(
         details={"executor": msgspec.to_builtins(executor), "pushNumber": push_number},
     )
     if run is None:
-        raise _being_moved()
+        raise errors.being_moved()
     return run
-
-
-def _being_moved() -> errors.Unavailable:
-    return errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
 
 
 def _refusal(session: Session, run_id: str, expected: int) -> errors.Refusal:

@@ -1,13 +1,12 @@
 """Discarding what the code of a diverged run does not ask for any more."""
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from dispatcher import errors
 from dispatcher.store import Session, children, events, records, runs, transitions, waits
-
-_CHILDREN: Final = frozenset({"child", "children"})
+from endpoint_sdk.wire.messages import OF_CHILDREN
 
 
 def discard(session: Session, run: runs.Row) -> int:
@@ -25,9 +24,9 @@ def discard(session: Session, run: runs.Row) -> int:
         )
     found = records.with_their_calls(session, run.id, listed)
     # A child that was started and is asked for stays: its end alone was not.
-    dropped = [row for row in found if row.kind not in _CHILDREN or row.seq in listed]
+    dropped = [row for row in found if row.kind not in OF_CHILDREN or row.seq in listed]
     for row in dropped:
-        if row.kind in _CHILDREN and row.phase == "started":
+        if row.kind in OF_CHILDREN and row.phase == "started":
             call = children.call_of(waits.Address(row.kind, row.name, row.args_hash, row.ordinal))
             children.forget(session, run.id, call)
     numbers = [row.seq for row in dropped]

@@ -94,6 +94,11 @@ class Unavailable(Refusal):
     status = 503
 
 
+def being_moved() -> Unavailable:
+    """The refusal of a call whose run another transaction moves meanwhile."""
+    return Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
+
+
 class StartUpError(DispatcherError):
     """The dispatcher cannot start; the message says what to change. `code` is stable."""
 

@@ -113,7 +113,7 @@ async def change(
         changed = await store.transact(operation)
         if changed is not None:
             return changed
-    raise _being_moved()
+    raise errors.being_moved()
 
 
 def lock(
@@ -125,7 +125,7 @@ def lock(
     """
     locked = _lock(session, namespace, run_id, children=children)
     if locked is None:
-        raise _being_moved()
+        raise errors.being_moved()
     return locked
 
 
@@ -139,14 +139,15 @@ def _lock(
     run = runs.lock(session, run_id)
     if run is None or run.namespace != namespace:
         raise errors.NotFound("run_not_found", "there is no such run")
-    if (entry is None) == (run.status in lifecycle.DELIVERABLE):
-        # The run moved between the two locks; locking its entry now would be against the order.
-        return None
-    return run, entry
+    return None if is_moving(run, entry) else (run, entry)
 
 
-def _being_moved() -> errors.Unavailable:
-    return errors.Unavailable("unavailable", "the run is being moved; try again", retry_after=1)
+def is_moving(run: runs.Row, entry: entries.Entry | None) -> bool:
+    """Whether the run moved after its *entry* was locked and before itself was: its entry now is not locked.
+
+    Locking that one would be against the order.
+    """
+    return (entry is None) == (run.status in lifecycle.DELIVERABLE)
 
 
 def illegal(run: runs.Row, verb: str) -> errors.Conflict:

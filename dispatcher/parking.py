@@ -7,7 +7,7 @@ outcome once recorded. So once refused, every late copy of it is refused too, an
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -89,8 +89,25 @@ def _accept(
     wanted: Sequence[waits.Row],
     actor: str,
 ) -> None:
-    parked = status_of(wanted)
     wake_at = waking.earliest(wanted)
+    details = {"waits": len(wanted)}
+    to_wait(session, entry, run, request, status_of(wanted), wake_at, reason="parked", actor=actor, details=details)
+
+
+def to_wait(
+    session: Session,
+    entry: entries.Entry,
+    run: runs.Row,
+    request: Progress,
+    parked: Status,
+    wake_at: int | None,
+    *,
+    reason: str,
+    actor: str,
+    details: dict[str, Any],
+    error: bytes | None = None,
+) -> None:
+    """The claim of the locked *run* is given up: it is *parked* until *wake_at*, or paused where that was asked for."""
     paused = run.stop == "pause"
     runs.move(
         session,
@@ -98,11 +115,12 @@ def _accept(
         entry.revision,
         "running",
         "paused" if paused else parked,
-        reason="parked",
+        reason=reason,
         actor=actor,
         request_id=request.request_id,
         note=request.note,
-        details={"waits": len(wanted), "wakeAt": None if wake_at is None else clock.to_wire(wake_at)},
+        details={**details, "wakeAt": None if wake_at is None else clock.to_wire(wake_at)},
+        error=error,
         deliveries=entries.delete(session, run.id),
         wake_at=None if paused else wake_at,
         parked_as=parked if paused else None,

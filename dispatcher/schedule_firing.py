@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from dispatcher import cancelling, errors, schedules, submission
+from dispatcher.alarm import Alarm
 from dispatcher.queues import Queue
 from dispatcher.schedule_owners import RETRY_MS, first
 from dispatcher.settings import Settings
@@ -47,23 +48,19 @@ class FireSchedules:
         self._store = store
         self._grace_ms = settings.runs.cancel_grace_ms
         self._default_version = default_version
-        self._alarm_at: int | None = None
+        self._alarm = Alarm()
 
     def reload(self, settings: Settings) -> None:
         """From the next occurrence on *settings* hold."""
         self._grace_ms = settings.runs.cancel_grace_ms
 
     def hears(self, wake_at: str) -> bool:
-        """Whether a tick is needed for *wake_at*, which a write of this process announced: it is the earliest known."""
-        moment = int(wake_at)
-        if self._alarm_at is not None and self._alarm_at <= moment:
-            return False
-        self._alarm_at = moment
-        return True
+        """Whether a tick is needed for *wake_at*, which a write of this process announced."""
+        return self._alarm.hears(wake_at)
 
     async def once(self) -> dict[str, int]:
         """What one tick did: {started, skipped, more, dueInMs}; the last until the next occurrence, if any."""
-        self._alarm_at = None
+        self._alarm.clear()
         started = skipped = more = 0
         for _ in range(_BATCHES):
             due = await self._store.transact(_due)
@@ -77,7 +74,7 @@ class FireSchedules:
         now, upcoming = await self._store.transact(_upcoming)
         if upcoming is None:
             return counts
-        self._alarm_at = upcoming if self._alarm_at is None else min(upcoming, self._alarm_at)
+        self._alarm.found(upcoming)
         return {**counts, "dueInMs": upcoming - now if upcoming > now else _HELD_MS}
 
     async def _fire_all(self, due: list[Key]) -> list[Fired]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from dispatcher import cancelling, errors, waking
+from dispatcher.alarm import Alarm
 from dispatcher.settings import Runs, Settings
 from dispatcher.store import Session, Store, runs, waits
 from dispatcher.waking import is_parked
@@ -44,7 +45,7 @@ class FireTimers:
     def __init__(self, store: Store, runs: Runs | None = None) -> None:
         self._store = store
         self._grace_ms = (runs or Runs()).cancel_grace_ms
-        self._alarm_at: int | None = None
+        self._alarm = Alarm()
         self._failed = False
 
     def reload(self, settings: Settings) -> None:
@@ -56,7 +57,7 @@ class FireTimers:
 
         `dueInMs` is the time until the next run is due, if any is known.
         """
-        self._alarm_at = None
+        self._alarm.clear()
         self._failed = False
         fired = more = 0
         for _ in range(_BATCHES):
@@ -70,17 +71,13 @@ class FireTimers:
         counts = {"fired": fired, "forced": sum(forced), "expired": sum(expired), "more": more}
         if batch.upcoming is None:
             return counts
-        self._alarm_at = batch.upcoming if self._alarm_at is None else min(batch.upcoming, self._alarm_at)
+        self._alarm.found(batch.upcoming)
         late_ms = _FAILED_MS if self._failed else _HELD_MS
         return {**counts, "dueInMs": batch.upcoming - batch.now if batch.upcoming > batch.now else late_ms}
 
     def hears(self, wake_at: str) -> bool:
-        """Whether a tick is needed for *wake_at*, which a write of this process announced: it is the earliest known."""
-        moment = int(wake_at)
-        if self._alarm_at is not None and self._alarm_at <= moment:
-            return False
-        self._alarm_at = moment
-        return True
+        """Whether a tick is needed for *wake_at*, which a write of this process announced."""
+        return self._alarm.hears(wake_at)
 
     async def _fire(self) -> _Batch:
         """What a batch did; where it failed as a whole, what each of its runs did alone."""

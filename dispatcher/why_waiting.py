@@ -8,7 +8,7 @@ import msgspec
 
 from dispatcher.store import Session, children, runs, waits
 from endpoint_sdk.wire import clock
-from endpoint_sdk.wire.messages import ErrorObject
+from endpoint_sdk.wire.messages import OF_CHILDREN, ErrorObject
 from endpoint_sdk.wire.operating import Why
 
 _SHOWN: Final = 20
@@ -32,7 +32,7 @@ class Awaited(NamedTuple):
 def awaited(session: Session, run_id: str, waiting: Sequence[waits.Row]) -> Awaited | None:
     """The children the run waits for, None if it waits for something else first."""
     leading = _leading(waiting) if waiting else None
-    if leading is None or leading.kind not in {"child", "children"}:
+    if leading is None or leading.kind not in OF_CHILDREN:
         return None
     call = children.call_of(leading.address)
     if leading.kind == "children":

@@ -19,7 +19,6 @@ class _Place(messages.Lenient, frozen=True):
 
 _place: Final = msgspec.json.Decoder(_Place)
 
-_CHILDREN: Final = frozenset({"child", "children"})
 _MANY: Final = 2_000
 
 _log: Final = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ class History:
             if self._gap is None and record.seq > self._size:
                 self._gap = self._size
             self.cancels += record.kind == "cancel"
-            if record.phase == "ended" or record.kind in _CHILDREN:
+            if record.phase == "ended" or record.kind in messages.OF_CHILDREN:
                 self._take(key, record)
             elif record.kind == "task":
                 started[key] = record
@@ -109,7 +108,7 @@ class History:
     def _found(self, record: messages.Record) -> Key:
         """The call *record* belongs to; a child that ended without having started is a start that was refused."""
         key = key_of(record)
-        refused = record.kind in _CHILDREN and record.phase == "ended" and key.start not in self._outcomes
+        refused = record.kind in messages.OF_CHILDREN and record.phase == "ended" and key.start not in self._outcomes
         return key.start if refused else key
 
     def called(self, key: Key) -> bool:
@@ -179,7 +178,7 @@ def key_of(record: messages.Record) -> Key:
     if record.kind == "cancel":
         place = _place_of(record)
         return place_of_cancel(Key(Address(place.kind, record.name, record.args_hash), record.ordinal, place.phase))
-    phase = record.phase if record.kind in _CHILDREN else "ended"
+    phase = record.phase if record.kind in messages.OF_CHILDREN else "ended"
     return Key(Address(record.kind, record.name, record.args_hash), record.ordinal, phase)
 
 

@@ -9,9 +9,10 @@ from datetime import timedelta
 from typing import Final, Literal
 
 from endpoint_sdk.pending_call import Call
+from endpoint_sdk.wire import messages
 
 # Only the dispatcher knows when these end.
-_ELSEWHERE: Final = frozenset({"event", "child", "children"})
+_ELSEWHERE: Final = messages.OF_CHILDREN | {"event"}
 
 Verdict = Literal["stay", "park", "release"]
 

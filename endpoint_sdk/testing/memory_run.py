@@ -20,7 +20,6 @@ _PARKED: Final[tuple[tuple[str, messages.Status], ...]] = (
     ("retry", "awaiting_retry"),
     ("sleep", "sleeping"),
 )
-_CHILDREN: Final = frozenset({"child", "children"})
 _NULL: Final = msgspec.Raw(b"null")
 _GRACE_MS: Final = 300_000
 
@@ -219,7 +218,7 @@ class MemoryRun:
     def _answer(self, wait: messages.WaitFor, mail: list[Mail], now: int) -> Iterator[Answer]:
         deadline = _deadline(wait)
         over = deadline is not None and deadline <= now
-        if wait.kind in _CHILDREN:
+        if wait.kind in messages.OF_CHILDREN:
             if (end := self._ends.get(address_of(wait))) is not None:
                 yield end
             return

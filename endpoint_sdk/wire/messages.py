@@ -5,7 +5,7 @@ because SDK and dispatcher are deployed apart. Times are RFC 3339 strings (`wire
 Payloads stay `Raw`: the dispatcher stores and forwards their bytes and never looks inside.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
@@ -26,6 +26,7 @@ Status = Literal[
     "cancelled",
 ]
 RecordKind = Literal["task", "sleep", "event", "child", "children", "cancel"]
+OF_CHILDREN: Final = frozenset({"child", "children"})
 Phase = Literal["started", "ended"]
 RecordState = Literal["started", "completed", "failed"]
 Stop = Literal["pause", "cancel"]

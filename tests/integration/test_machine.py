@@ -5,13 +5,11 @@ The model is the contract in small: where it and the rows, or it and an answer, 
 
 import asyncio
 import itertools
-import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -20,7 +18,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from msgspec import Raw
 
@@ -29,6 +26,7 @@ from dispatcher import errors
 from dispatcher.settings import Recovery
 from dispatcher.store import Statement, Store, entries, schema
 from endpoint_sdk.wire.messages import Complete, Ending, ErrorObject, Fail, Grant, RecordIn, Release, Stall
+from tests.integration.machines import run_on_postgresql, run_on_sqlite
 from tests.integration.model import Owned, Request
 from tests.integration.world import IDLE_MS, Claim, World, task
 
@@ -363,36 +361,11 @@ class Dispatch(RuleBasedStateMachine):
             assert {row.revision: row.request_id for row in self.world.history(run.id)} == run.requests
 
 
-def _machine(open_store: Callable[[], Store]) -> type[RuleBasedStateMachine]:
-    class Machine(Dispatch):
-        def __init__(self) -> None:
-            super().__init__(open_store)
-
-    return Machine
-
-
-def _settings(examples: int, steps: int) -> settings:
-    return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        print_blob=True,
-    )
-
-
 def test_machine_on_sqlite(sqlite_template: Path, tmp_path: Path) -> None:
     """On SQLite, no order of calls, repeats and time breaks the model."""
-    numbers = itertools.count()
-
-    def copied() -> Store:
-        path = tmp_path / f"machine-{next(numbers)}.db"
-        shutil.copy(sqlite_template, path)
-        return Store.open(f"sqlite:///{path}")
-
-    run_state_machine_as_test(_machine(copied), settings=_settings(60, 40))
+    run_on_sqlite(Dispatch, sqlite_template, tmp_path, examples=60, steps=40)
 
 
 def test_machine_on_postgresql(empty_postgres_url: str) -> None:
     """On PostgreSQL, too."""
-    run_state_machine_as_test(_machine(lambda: Store.open(empty_postgres_url)), settings=_settings(10, 30))
+    run_on_postgresql(Dispatch, empty_postgres_url, examples=10, steps=30)

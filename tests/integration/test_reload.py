@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from endpoint_sdk.wire import signature
 from endpoint_sdk.wire.messages import Signed
 from tests.brokers import Sqs, free_port
 from tests.contract.api import Caller
+from tests.integration.waiting import until
 
 URL = "http://dispatcher.test"
 ADMIN = "pmk_" + "a" * 43
@@ -74,15 +75,6 @@ async def running(database_url: str) -> AsyncIterator[Running]:
     yield made
     await made.client.aclose()
     await made.dispatcher.stop()
-
-
-async def until(check: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
-    """What *check* answers once it is truthy."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if found := await check():
-                return found
-            await asyncio.sleep(0.02)
 
 
 async def members(url: str) -> list[Signed]:

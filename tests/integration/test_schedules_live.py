@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from dispatcher.settings import Settings
 from dispatcher.store import Store
 from endpoint_sdk.wire.messages import Schedule, ServedWorkflow
 from tests.contract.api import Caller
+from tests.integration.waiting import until
 
 URL = "http://dispatcher.test"
 ADMIN = "pmk_" + "a" * 43
@@ -59,15 +60,6 @@ async def running(database_url: str) -> AsyncIterator[Running]:
     yield made
     await made.client.aclose()
     await made.dispatcher.stop()
-
-
-async def until(check: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
-    """What *check* answers once it is truthy."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if found := await check():
-                return found
-            await asyncio.sleep(0.05)
 
 
 async def test_a_schedule_of_the_file_from_start_to_reload(running: Running) -> None:

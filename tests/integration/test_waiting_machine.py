@@ -2,14 +2,11 @@
 
 import asyncio
 import contextlib
-import itertools
-import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -17,7 +14,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from msgspec import Raw
 
@@ -28,6 +24,7 @@ from dispatcher.store import Statement, Store, schema
 from endpoint_sdk.wire import identity
 from endpoint_sdk.wire.messages import Cancelled, Complete, Ending, Park, Progressed, Release
 from endpoint_sdk.wire.operating import Nothing
+from tests.integration.machines import run_on_postgresql, run_on_sqlite
 from tests.integration.waiting_model import Executor
 from tests.integration.world import IDLE_MS, NAMESPACE, Claim, World, task
 
@@ -256,36 +253,11 @@ class Waiting(RuleBasedStateMachine):
         raise AssertionError(f"the run is still {self.status}")
 
 
-def _machine(open_store: Callable[[], Store]) -> type[RuleBasedStateMachine]:
-    class Machine(Waiting):
-        def __init__(self) -> None:
-            super().__init__(open_store)
-
-    return Machine
-
-
-def _settings(examples: int, steps: int) -> settings:
-    return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        print_blob=True,
-    )
-
-
 def test_machine_on_sqlite(sqlite_template: Path, tmp_path: Path) -> None:
     """On SQLite, no order of what can happen loses, doubles or stops anything."""
-    numbers = itertools.count()
-
-    def copied() -> Store:
-        path = tmp_path / f"machine-{next(numbers)}.db"
-        shutil.copy(sqlite_template, path)
-        return Store.open(f"sqlite:///{path}")
-
-    run_state_machine_as_test(_machine(copied), settings=_settings(80, 40))
+    run_on_sqlite(Waiting, sqlite_template, tmp_path, examples=80, steps=40)
 
 
 def test_machine_on_postgresql(empty_postgres_url: str) -> None:
     """On PostgreSQL, too."""
-    run_state_machine_as_test(_machine(lambda: Store.open(empty_postgres_url)), settings=_settings(10, 30))
+    run_on_postgresql(Waiting, empty_postgres_url, examples=10, steps=30)
